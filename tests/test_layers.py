@@ -107,7 +107,9 @@ def test_layers_use_only_what_lies_below_them():
 
 def test_files_and_functions_stay_within_their_budgets():
     allowed = exceptions()
-    big = {name_of(p): list(oversizes(p)) for p in files(".rs", ".py", ".wgsl")}
+    # A `#[cfg(test)] mod name;` in a file of its own is as free as one written inline.
+    outlined = rust_source.test_files(ROOT / "src")
+    big = {name_of(p): list(oversizes(p)) for p in files(".rs", ".py", ".wgsl") if p not in outlined}
     over = [line for path, lines in big.items() if path not in allowed for line in lines]
     assert not over, "\n".join(over)
     assert len(allowed) <= EXCEPTIONS
