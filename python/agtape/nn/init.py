@@ -1,0 +1,257 @@
+"""Owns the initial values of parameters: functions that give a tensor new random or constant values, unrecorded."""
+
+import math
+
+import agtape as ag
+
+_GAINS = {
+    "linear": 1.0,
+    "sigmoid": 1.0,
+    "conv1d": 1.0,
+    "conv2d": 1.0,
+    "conv3d": 1.0,
+    "tanh": 5.0 / 3.0,
+    "relu": math.sqrt(2.0),
+    "selu": 0.75,
+}
+
+
+def calculate_gain(nonlinearity, param=None):
+    """The factor by which a nonlinearity asks for larger weights.
+
+    Args:
+        nonlinearity: 'linear', 'sigmoid', 'tanh', 'relu', 'leaky_relu' or 'selu'.
+        param: the slope of 'leaky_relu', default 0.01.
+
+    Returns:
+        A float.
+
+    Raises:
+        ValueError: another nonlinearity.
+
+    >>> calculate_gain("relu") == 2 ** 0.5
+    True
+    """
+    if nonlinearity == "leaky_relu":
+        slope = 0.01 if param is None else param
+        return math.sqrt(2.0 / (1 + slope * slope))
+    if nonlinearity not in _GAINS:
+        raise ValueError(
+            f"calculate_gain: nonlinearity is {nonlinearity!r}; expected one of {', '.join(_GAINS)}, leaky_relu"
+        )
+    return _GAINS[nonlinearity]
+
+
+def uniform_(tensor, a=0.0, b=1.0):
+    """Fill with values drawn evenly from [a, b).
+
+    Args:
+        tensor: a floating tensor; it keeps its identity and gets a new value.
+        a, b: the bounds.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        TypeError: the tensor is not floating.
+
+    >>> import agtape as ag
+    >>> bool((uniform_(ag.zeros(3), 2.0, 3.0) >= 2.0).all())
+    True
+    """
+    return _fill(tensor, ag.rand(tuple(tensor.shape), device=tensor.device) * (b - a) + a)
+
+
+def normal_(tensor, mean=0.0, std=1.0):
+    """Fill with values drawn from a normal distribution.
+
+    Args:
+        tensor: a floating tensor; it keeps its identity and gets a new value.
+        mean, std: of the distribution.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        TypeError: the tensor is not floating.
+
+    >>> import agtape as ag
+    >>> normal_(ag.zeros(3), std=0.0).tolist()
+    [0.0, 0.0, 0.0]
+    """
+    return _fill(tensor, ag.randn(tuple(tensor.shape), device=tensor.device) * std + mean)
+
+
+def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
+    """Fill with normal values cut off at [a, b]: values outside are drawn again, up to eight times, then clipped.
+
+    Args:
+        tensor: a floating tensor; it keeps its identity and gets a new value.
+        mean, std: of the distribution before the cut.
+        a, b: the bounds.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ValueError: a is not below b.
+
+    >>> import agtape as ag
+    >>> trunc_normal_(ag.zeros(100)).max().item() <= 2.0
+    True
+    """
+    if not a < b:
+        raise ValueError(f"trunc_normal_: a={a} and b={b}; expected a below b")
+    value = ag.randn(tuple(tensor.shape), device=tensor.device) * std + mean
+    for _ in range(8):
+        again = ag.randn(tuple(tensor.shape), device=tensor.device) * std + mean
+        value = ag.where((value < a) | (value > b), again, value)
+    return _fill(tensor, ag.clip(value, a, b))
+
+
+def constant_(tensor, val):
+    """Fill with one value.
+
+    Args:
+        tensor: any tensor; it keeps its identity and gets a new value.
+        val: a number.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        TypeError: val is not a number.
+
+    >>> import agtape as ag
+    >>> constant_(ag.zeros(2), 3.0).tolist()
+    [3.0, 3.0]
+    """
+    tensor.assign_(ag.full(tuple(tensor.shape), val, dtype=tensor.dtype, device=tensor.device))
+    return tensor
+
+
+def zeros_(tensor):
+    """Fill with 0; see `constant_`.
+
+    >>> import agtape as ag
+    >>> zeros_(ag.ones(2)).tolist()
+    [0.0, 0.0]
+    """
+    return constant_(tensor, 0)
+
+
+def ones_(tensor):
+    """Fill with 1; see `constant_`.
+
+    >>> import agtape as ag
+    >>> ones_(ag.zeros(2)).tolist()
+    [1.0, 1.0]
+    """
+    return constant_(tensor, 1)
+
+
+def xavier_uniform_(tensor, gain=1.0):
+    """Fill evenly so that forward and backward variances balance (Glorot and Bengio 2010, equation 16).
+
+    Args:
+        tensor: a weight of shape (out, in, ...); it keeps its identity and gets a new value.
+        gain: factor, see `calculate_gain`.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ValueError: fewer than two axes.
+
+    >>> import agtape as ag
+    >>> xavier_uniform_(ag.zeros((3, 3))).max().item() <= 1.0
+    True
+    """
+    bound = gain * math.sqrt(6.0 / sum(_fans("xavier_uniform_", tensor)))
+    return uniform_(tensor, -bound, bound)
+
+
+def xavier_normal_(tensor, gain=1.0):
+    """Fill normally so that forward and backward variances balance (Glorot and Bengio 2010, equation 12).
+
+    Args:
+        tensor: a weight of shape (out, in, ...); it keeps its identity and gets a new value.
+        gain: factor, see `calculate_gain`.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ValueError: fewer than two axes.
+
+    >>> import agtape as ag
+    >>> xavier_normal_(ag.zeros((3, 3))).shape
+    (3, 3)
+    """
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans("xavier_normal_", tensor))))
+
+
+def kaiming_uniform_(tensor, a=0.0, mode="fan_in", nonlinearity="leaky_relu"):
+    """Fill evenly so that rectifiers keep the variance (He et al. 2015, section 2.2).
+
+    Args:
+        tensor: a weight of shape (out, in, ...); it keeps its identity and gets a new value.
+        a: the slope of 'leaky_relu'.
+        mode: 'fan_in' keeps the forward variance, 'fan_out' the backward one.
+        nonlinearity: see `calculate_gain`.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ValueError: fewer than two axes, or another mode or nonlinearity.
+
+    >>> import agtape as ag
+    >>> kaiming_uniform_(ag.zeros((3, 6)), nonlinearity="relu").max().item() <= 1.0
+    True
+    """
+    bound = math.sqrt(3.0) * _kaiming_std("kaiming_uniform_", tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound)
+
+
+def kaiming_normal_(tensor, a=0.0, mode="fan_in", nonlinearity="leaky_relu"):
+    """Fill normally so that rectifiers keep the variance (He et al. 2015, section 2.2).
+
+    Args:
+        tensor: a weight of shape (out, in, ...); it keeps its identity and gets a new value.
+        a: the slope of 'leaky_relu'.
+        mode: 'fan_in' keeps the forward variance, 'fan_out' the backward one.
+        nonlinearity: see `calculate_gain`.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        ValueError: fewer than two axes, or another mode or nonlinearity.
+
+    >>> import agtape as ag
+    >>> kaiming_normal_(ag.zeros((3, 6))).shape
+    (3, 6)
+    """
+    return normal_(tensor, 0.0, _kaiming_std("kaiming_normal_", tensor, a, mode, nonlinearity))
+
+
+def _fill(tensor, value):
+    """Give a tensor a new value of its own dtype."""
+    tensor.assign_(value if value.dtype == tensor.dtype else value.astype(tensor.dtype))
+    return tensor
+
+
+def _fans(op, tensor):
+    """The number of inputs and outputs that one output and one input of a weight connect to (at least 1 each)."""
+    if tensor.ndim < 2:
+        raise ValueError(f"{op}: the tensor has shape {tuple(tensor.shape)}; expected at least two axes (out, in, ...)")
+    field = math.prod(tensor.shape[2:])
+    return max(tensor.shape[1] * field, 1), max(tensor.shape[0] * field, 1)
+
+
+def _kaiming_std(op, tensor, a, mode, nonlinearity):
+    if mode not in ("fan_in", "fan_out"):
+        raise ValueError(f"{op}: mode is {mode!r}; expected 'fan_in' or 'fan_out'")
+    fan_in, fan_out = _fans(op, tensor)
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan_in if mode == "fan_in" else fan_out)

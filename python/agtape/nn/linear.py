@@ -1,0 +1,155 @@
+"""Owns the layers that multiply by weights or look them up: Linear, Embedding, and Flatten and Identity beside them."""
+
+import math
+
+import agtape as ag
+from agtape.nn import functional as F
+from agtape.nn import init
+from agtape.nn.module import Module, Parameter
+
+
+def positive_int(owner, name, value):
+    """Raise unless a size is a non-negative int."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{owner}: {name} is {value!r}; expected a non-negative int")
+
+
+class Linear(Module):
+    """y = x @ weight.T + bias.
+
+    Weight and bias start evenly in plus or minus 1 / sqrt(in_features), as in PyTorch.
+
+    Args:
+        in_features, out_features: lengths of the last axis of input and output.
+        bias: whether to add one.
+        dtype, device: of the parameters.
+
+    Attributes: `weight` of shape (out, in), `bias` of shape (out,) or `None`.
+
+    Raises:
+        ValueError: a size is not a non-negative int, or an input has another last axis.
+
+    >>> import agtape as ag
+    >>> ag.nn.Linear(3, 4)(ag.ones((2, 3))).shape
+    (2, 4)
+    """
+
+    def __init__(self, in_features, out_features, bias=True, dtype=None, device=None):
+        positive_int("Linear", "in_features", in_features)
+        positive_int("Linear", "out_features", out_features)
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = Parameter(ag.empty((out_features, in_features), dtype=dtype, device=device))
+        self.register_parameter(
+            "bias", Parameter(ag.empty((out_features,), dtype=dtype, device=device)) if bias else None
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        """Give the parameters new initial values."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input):
+        """Multiply: (..., in) to (..., out)."""
+        return F.linear(input, self.weight, self.bias)
+
+    def extra_repr(self):
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Embedding(Module):
+    """A table of vectors looked up by index; it starts with standard normal values.
+
+    Args:
+        num_embeddings: number of rows.
+        embedding_dim: length of a row.
+        padding_idx: a row that starts at zero and is not trained.
+        dtype, device: of the table.
+
+    Attributes: `weight` of shape (num_embeddings, embedding_dim).
+
+    Raises:
+        ValueError: a size is not a non-negative int; IndexError: an index or `padding_idx` is out of range.
+
+    >>> import agtape as ag
+    >>> ag.nn.Embedding(10, 4)([1, 2, 3]).shape
+    (3, 4)
+    """
+
+    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, dtype=None, device=None):
+        positive_int("Embedding", "num_embeddings", num_embeddings)
+        positive_int("Embedding", "embedding_dim", embedding_dim)
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise IndexError(
+                    f"Embedding: padding_idx is {padding_idx}; expected an index into {num_embeddings} rows"
+                )
+            padding_idx %= num_embeddings
+        self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
+        self.weight = Parameter(ag.empty((num_embeddings, embedding_dim), dtype=dtype, device=device))
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        """Give the table new initial values."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            is_padding = (ag.arange(self.num_embeddings, device=self.weight.device) == self.padding_idx).reshape(-1, 1)
+            self.weight.assign_(ag.where(is_padding, 0.0, self.weight.detach()))
+
+    def forward(self, input):
+        """Look up: integers of shape (...) to vectors of shape (..., embedding_dim)."""
+        return F.embedding(input, self.weight, self.padding_idx)
+
+    def extra_repr(self):
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+
+
+class Flatten(Module):
+    """Join the axes from `start_dim` to `end_dim` into one.
+
+    Args:
+        start_dim, end_dim: first and last axis to join.
+
+    Raises:
+        IndexError: an input has no such axis.
+
+    >>> import agtape as ag
+    >>> ag.nn.Flatten()(ag.ones((2, 3, 4))).shape
+    (2, 12)
+    """
+
+    def __init__(self, start_dim=1, end_dim=-1):
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input):
+        """Reshape: (..., a, b, ...) to (..., a * b, ...)."""
+        shape = tuple(input.shape)
+        try:
+            first, last = range(len(shape))[self.start_dim], range(len(shape))[self.end_dim]
+        except IndexError:
+            raise IndexError(
+                f"Flatten: the input has shape {shape}; expected axes {self.start_dim} and {self.end_dim}"
+            ) from None
+        return input.reshape(shape[:first] + (math.prod(shape[first : last + 1]),) + shape[last + 1 :])
+
+    def extra_repr(self):
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Identity(Module):
+    """Returns its input; any arguments are accepted and ignored.
+
+    >>> import agtape as ag
+    >>> ag.nn.Identity()(ag.ones(1)).tolist()
+    [1.0]
+    """
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def forward(self, input):
+        """Return the input."""
+        return input

@@ -1,0 +1,103 @@
+"""Owns Adam and AdamW."""
+
+import agtape as ag
+from agtape import _core
+from agtape.optim.optimizer import Optimizer
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015, algorithm 1); weight decay is added to the gradient.
+
+    Args:
+        params: leaves, or dicts of them with their own settings.
+        lr: learning rate.
+        betas: decay of the running mean of the gradient and of its square.
+        eps: added to the root of the latter.
+        weight_decay: share of the parameter that is added to its gradient.
+        maximize: climb instead of descend.
+
+    Raises:
+        ValueError: a setting is negative or a beta is not in [0, 1); and as in `Optimizer`.
+
+    >>> import agtape as ag
+    >>> ag.optim.Adam([ag.param([1.0])]).param_groups[0]["betas"]
+    (0.9, 0.999)
+    """
+
+    _decoupled = False
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, *, maximize=False):
+        super().__init__(params, dict(lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, maximize=maximize))
+
+    def _check_settings(self, group):
+        super()._check_settings(group)
+        betas = group["betas"]
+        if len(betas) != 2 or not all(0 <= b < 1 for b in betas):
+            raise ValueError(f"{self._name()}: betas is {betas!r}; expected two numbers from 0 to below 1")
+
+    def _updates(self, group):
+        # One call for the parameters that have taken equally many steps: nearly always all of them.
+        batches, state, is_max = {}, self.state, group["maximize"]
+        for p in group["params"]:
+            g = p.grad
+            if g is None:
+                continue
+            entries = state.get(p)
+            if entries is None:
+                value = p.detach()
+                entries = state[p] = {"step": 0, "exp_avg": ag.zeros_like(value), "exp_avg_sq": ag.zeros_like(value)}
+            step = entries["step"] + 1
+            batch = batches.get(step)
+            if batch is None:
+                batch = batches[step] = ([], [], [], [], [])
+            batch[4].append(entries)
+            batch[0].append(p)
+            batch[1].append(-g if is_max else g)
+            batch[2].append(entries["exp_avg"])
+            batch[3].append(entries["exp_avg_sq"])
+        return [(batch, step, group) for step, batch in batches.items()]
+
+    def _update(self, batch, step, group, **options):
+        beta1, beta2 = group["betas"]
+        params, grads, means, squares, entries = batch
+        _core.adam_update(
+            params,
+            grads,
+            means,
+            squares,
+            group["lr"],
+            beta1,
+            beta2,
+            group["eps"],
+            group["weight_decay"],
+            step,
+            self._decoupled,
+            **options,
+        )
+        for entry in entries:  # only now: an interrupted update leaves the count as it leaves the parameters
+            entry["step"] = step
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay: p shrinks by lr * weight_decay * p (Loshchilov and Hutter 2019, algorithm 2).
+
+    Args:
+        params: leaves, or dicts of them with their own settings.
+        lr: learning rate.
+        betas: decay of the running mean of the gradient and of its square.
+        eps: added to the root of the latter.
+        weight_decay: share by which the parameter shrinks, times lr.
+        maximize: climb instead of descend.
+
+    Raises:
+        ValueError: a setting is negative or a beta is not in [0, 1); and as in `Optimizer`.
+
+    >>> import agtape as ag
+    >>> ag.optim.AdamW([ag.param([1.0])]).param_groups[0]["weight_decay"]
+    0.01
+    """
+
+    _decoupled = True
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *, maximize=False):
+        super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize)

@@ -1,0 +1,219 @@
+"""Owns `Optimizer`: parameter groups, state, saving and loading; each optimizer adds its own update."""
+
+import copy
+
+import agtape as ag
+from agtape._core import Tensor
+
+
+class Optimizer:
+    """Base class: leaves in groups, each with its own settings, and state per leaf.
+
+    `param_groups` is a list of dicts: "params" and one entry per setting, which may be changed between steps. `state` maps each
+    leaf to a dict of its tensors and counts.
+
+    Args:
+        params: an iterable of leaves, or of dicts with "params" and settings that differ from the defaults.
+        defaults: dict of settings.
+
+    Raises:
+        ValueError: no parameters, one given twice, one that is not a leaf or not floating, or an impossible setting.
+        TypeError: something is not a tensor, or a group has a setting that this optimizer lacks.
+
+    >>> import agtape as ag
+    >>> w = ag.param([1.0])
+    >>> len(ag.optim.SGD([w], lr=0.1).param_groups)
+    1
+    """
+
+    def __init__(self, params, defaults):
+        self.defaults, self.state, self.param_groups = defaults, {}, []
+        if isinstance(params, (Tensor, dict)):
+            raise TypeError(
+                f"{self._name()}: params is one {type(params).__name__}; expected an iterable (put it in a list)"
+            )
+        groups = list(params)
+        if not groups:
+            raise ValueError(f"{self._name()}: params is empty; expected at least one leaf")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(group)
+
+    def add_param_group(self, param_group):
+        """Add leaves with their own settings.
+
+        Args:
+            param_group: dict with "params" (a leaf or an iterable of them) and settings.
+
+        Raises:
+            ValueError, TypeError: as in the class.
+
+        >>> import agtape as ag
+        >>> opt = ag.optim.SGD([ag.param([1.0])], lr=0.1)
+        >>> opt.add_param_group({"params": [ag.param([2.0])], "lr": 0.01})
+        >>> [g["lr"] for g in opt.param_groups]
+        [0.1, 0.01]
+        """
+        if not isinstance(param_group, dict) or "params" not in param_group:
+            raise TypeError(
+                f"{self._name()}: a group is {type(param_group).__name__}; expected a dict with the entry 'params'"
+            )
+        unknown = set(param_group) - set(self.defaults) - {"params"}
+        if unknown:
+            raise TypeError(
+                f"{self._name()}: a group has {', '.join(sorted(map(str, unknown)))}; expected {', '.join(self.defaults)}"
+            )
+        group = {**self.defaults, **param_group}
+        given = group["params"]
+        group["params"] = [given] if isinstance(given, Tensor) else list(given)
+        seen = {id(p) for g in self.param_groups for p in g["params"]}
+        for p in group["params"]:
+            self._check_param(p, seen)
+            seen.add(id(p))
+        self._check_settings(group)
+        self.param_groups.append(group)
+
+    def zero_grad(self, set_to_none=True):
+        """Drop the gradients of all parameters; with `set_to_none=False` set those that exist to zero.
+
+        >>> import agtape as ag
+        >>> ag.optim.SGD([ag.param([1.0])], lr=0.1).zero_grad()
+        """
+        for group in self.param_groups:
+            for p in group["params"]:
+                if set_to_none:
+                    p.grad = None
+                elif p.grad is not None:
+                    p.grad = ag.zeros_like(p.grad)
+
+    def step(self, closure=None):
+        """Update every parameter that has a gradient; parameters keep their identity and get new values, unrecorded.
+
+        Args:
+            closure: a function that computes the loss and its gradients again, called first.
+
+        Returns:
+            What the closure returned, or `None`.
+
+        Raises:
+            Exception: whatever the closure raises; nothing is updated then.
+
+        >>> import agtape as ag
+        >>> w = ag.param([1.0])
+        >>> opt = ag.optim.SGD([w], lr=0.5)
+        >>> with ag.grad_tape():
+        ...     loss = (w * 2).sum()
+        >>> loss.backward()
+        >>> opt.step()
+        >>> w.tolist()
+        [0.0]
+        """
+        loss = None if closure is None else closure()
+        calls = [call for group in self.param_groups for call in self._updates(group)]
+        # Only the last call evaluates, so that all groups are updated by one plan: all of them or none.
+        for call in calls[:-1]:
+            self._update(*call, evaluate=False)
+        if calls:
+            self._update(*calls[-1])
+        return loss
+
+    def state_dict(self):
+        """Return settings and state, with parameters numbered in the order of their groups, as in PyTorch.
+
+        Returns:
+            A dict with "state" (number to dict) and "param_groups"; tensors are detached and do not change later.
+
+        >>> import agtape as ag
+        >>> sorted(ag.optim.SGD([ag.param([1.0])], lr=0.1).state_dict())
+        ['param_groups', 'state']
+        """
+        number = {id(p): i for i, p in enumerate(self._all_params())}
+        groups = [{**group, "params": [number[id(p)] for p in group["params"]]} for group in self.param_groups]
+        frozen = {
+            number[id(p)]: {k: v.detach() if isinstance(v, Tensor) else v for k, v in entries.items()}
+            for p, entries in self.state.items()
+        }
+        return {"state": frozen, "param_groups": copy.deepcopy(groups)}
+
+    def load_state_dict(self, state_dict):
+        """Take settings and state from a state dict; everything is checked before anything is changed.
+
+        Args:
+            state_dict: what `state_dict` returned, from an optimizer with equally many groups and parameters.
+
+        Raises:
+            ValueError: the groups do not match, or a tensor has another shape than its parameter.
+
+        >>> import agtape as ag
+        >>> opt = ag.optim.SGD([ag.param([1.0])], lr=0.1)
+        >>> opt.load_state_dict({**opt.state_dict()})
+        """
+        saved = state_dict["param_groups"]
+        own, given = [len(g["params"]) for g in self.param_groups], [len(g["params"]) for g in saved]
+        if own != given:
+            raise ValueError(f"{self._name()}.load_state_dict: groups of {given} parameters were given; expected {own}")
+        by_number = dict(zip((n for g in saved for n in g["params"]), self._all_params()))
+        state = {}
+        for number, entries in state_dict["state"].items():
+            if number not in by_number:
+                raise ValueError(
+                    f"{self._name()}.load_state_dict: state for parameter {number}; expected {sorted(by_number)}"
+                )
+            p = by_number[number]
+            state[p] = {k: self._restored(number, k, v, p) for k, v in entries.items()}
+        groups = [{**theirs, "params": ours["params"]} for ours, theirs in zip(self.param_groups, copy.deepcopy(saved))]
+        for group in groups:
+            self._check_settings(group)
+        self.state, self.param_groups = state, groups
+
+    def __repr__(self):
+        groups = "; ".join(
+            ", ".join(f"{k}={v}" for k, v in {**g, "params": len(g["params"])}.items()) for g in self.param_groups
+        )
+        return f"{self._name()}({groups})"
+
+    def _all_params(self):
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def _restored(self, number, name, value, param):
+        """A saved entry: tensors and arrays as tensors of the parameter's shape, dtype and device; the rest unchanged."""
+        if not hasattr(value, "shape"):
+            return copy.deepcopy(value)
+        if tuple(value.shape) != tuple(param.shape):
+            raise ValueError(
+                f"{self._name()}.load_state_dict: {name} of parameter {number} has shape {tuple(value.shape)}; expected "
+                f"{tuple(param.shape)}"
+            )
+        value = value.detach() if isinstance(value, Tensor) else ag.tensor(value)
+        value = value.astype(param.dtype) if value.dtype != param.dtype else value
+        return value if value.device == param.device else value.to(param.device)
+
+    def _check_param(self, p, seen):
+        if not isinstance(p, Tensor):
+            raise TypeError(f"{self._name()}: a parameter is {type(p).__name__}; expected a tensor")
+        if not p.is_leaf:
+            raise ValueError(f"{self._name()}: a parameter was computed by recorded ops; expected a leaf")
+        if not str(p.dtype).startswith(("float", "bfloat")):
+            raise ValueError(f"{self._name()}: a parameter is {p.dtype}; expected a floating dtype")
+        if id(p) in seen:
+            raise ValueError(
+                f"{self._name()}: a parameter of shape {tuple(p.shape)} was given twice; expected each once"
+            )
+
+    def _check_settings(self, group):
+        """Raise on an impossible setting; optimizers add their own checks."""
+        for name in ("lr", "weight_decay", "eps"):
+            if name in group and not group[name] >= 0:
+                raise ValueError(f"{self._name()}: {name} is {group[name]!r}; expected a number that is not negative")
+
+    def _name(self):
+        return type(self).__name__
+
+    def _updates(self, group):
+        """The update calls of one group: tuples of arguments for `_update`; each optimizer defines it."""
+        raise TypeError(f"{self._name()}: defines no update; expected a subclass with _updates and _update")
+
+    def _update(self, *args, evaluate=True):
+        """Run one update call in the core; each optimizer defines it."""
+        raise TypeError(f"{self._name()}: defines no update; expected a subclass with _updates and _update")

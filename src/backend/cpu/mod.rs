@@ -1,0 +1,89 @@
+//! The CPU backend: the specification of every kernel, and fast.
+mod along;
+mod arg_extreme;
+mod concat;
+mod copy;
+mod cumulative;
+mod elementwise;
+mod generate;
+mod index;
+mod interrupt;
+pub mod math;
+mod matmul;
+mod order;
+mod parallel;
+mod random;
+mod real;
+mod reduce;
+mod scatter;
+mod slice_assign;
+mod softmax;
+mod sort;
+mod update;
+mod view;
+mod walk;
+
+pub use interrupt::{poll, set_interrupt_hook, uninterrupted};
+pub use view::View;
+
+use super::Kernel;
+use super::op::Op;
+use crate::error::{Error, Result};
+use elementwise::FusedProgram;
+use reduce::ReduceProgram;
+
+/// A kernel made ready to run many times.
+#[derive(Debug)]
+pub enum Prepared {
+    /// A fused elementwise expression.
+    Fused(FusedProgram),
+    /// A reduction of an expression.
+    Reduce(ReduceProgram),
+    /// A kernel of a family of its own.
+    Op(Op),
+}
+
+/// Makes a kernel ready.
+pub fn prepare(kernel: &Kernel) -> Result<Prepared> {
+    Ok(match kernel {
+        Kernel::Fused(expr) => Prepared::Fused(FusedProgram::new(expr)?),
+        Kernel::Reduce(kind, mask, expr) => Prepared::Reduce(ReduceProgram::new(*kind, *mask, expr)?),
+        Kernel::Op(op) => Prepared::Op(op.clone()),
+    })
+}
+
+/// Runs a kernel. Outputs are row-major; `shape` is the iteration shape.
+pub fn run(kernel: &Prepared, ins: &[View], outs: &[View], shape: &[usize], args: &[u64]) -> Result<()> {
+    let op = match kernel {
+        Prepared::Fused(p) => {
+            return p.run(ins, outs, args);
+        }
+        Prepared::Reduce(p) => {
+            return p.run(ins, shape, outs[0], args);
+        }
+        Prepared::Op(op) => op,
+    };
+    match op {
+        Op::Const => generate::run_const(ins, outs, args),
+        Op::Arange => generate::run_arange(ins, outs, args),
+        Op::ArgExtreme(is_max, axis) => arg_extreme::run(*is_max, *axis, ins, outs, args),
+        Op::Cumsum { axis, reverse } => cumulative::cumsum(*axis, *reverse, ins, outs),
+        Op::Cumprod(axis) => cumulative::cumprod(*axis, ins, outs),
+        Op::Softmax { log } => softmax::run(*log, ins, outs),
+        Op::Sort { descending } => sort::run(*descending, ins, outs, args),
+        Op::MatMul => matmul::run(ins, outs, args),
+        Op::Copy => copy::run(ins, outs, args),
+        Op::Concat(axis) => concat::run(*axis, ins, outs, args),
+        Op::Gather(k) => index::run(*k, ins, outs, args),
+        Op::ScatterAdd(k) => scatter::run_add(*k, ins, outs, args),
+        Op::IndexPut(k) => scatter::run_put(*k, ins, outs, args),
+        Op::TakeAlong(axis) => along::run_take(*axis, ins, outs, args),
+        Op::ScatterAlong(axis) => along::run_scatter(*axis, ins, outs, args),
+        Op::SliceAssign(ranges) => slice_assign::run(ranges, ins, outs, args),
+        Op::Random(kind) => random::run(*kind, outs[0], args),
+        Op::Update(kind) => update::run(*kind, ins, outs, args),
+        Op::Leaf | Op::Unary(_) | Op::Binary(_) | Op::Where | Op::Cast | Op::Reduce(..) | Op::View(_) | Op::Custom(_) => {
+            Err(Error::Internal("cpu: an op that no kernel of its own runs"))
+        }
+    }
+}

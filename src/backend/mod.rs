@@ -1,0 +1,20 @@
+//! The narrow seam between plans and devices: kernels as data, and what a device must do with them.
+pub mod cpu;
+pub mod expr;
+pub mod kind;
+pub mod op;
+
+use expr::Expr;
+use kind::ReduceKind;
+use op::Op;
+
+/// What one launch runs, by family.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Kernel {
+    /// An elementwise expression over the outputs' shape; all outputs are row-major and of one shape.
+    Fused(Expr),
+    /// A reduction over the axes in the mask (of the inputs' shape) of an expression with one output.
+    Reduce(ReduceKind, u32, Expr),
+    /// A kernel of a family of its own.
+    Op(Op),
+}

@@ -1,0 +1,168 @@
+//! The closed list of ops as data: what a node says and a backend runs.
+use super::kind::{BinaryKind, ReduceKind, UnaryKind};
+use crate::shape::{Axes, Shape};
+use smallvec::SmallVec;
+
+/// One axis of a slice: start, step (not 0), length.
+pub type Range = (isize, isize, usize);
+
+/// Views: strides and offsets where they can be, a copy where a kernel needs it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum ViewOp {
+    /// The same value under another identity.
+    Alias,
+    /// The shape of the node's output.
+    Reshape,
+    /// Axes in another order.
+    Permute(Axes),
+    /// Broadcast to the shape of the node's output.
+    Expand,
+    /// Every axis restricted to a range; flips have negative steps.
+    Slice(SmallVec<[Range; 4]>),
+}
+
+/// Random draws: Philox 4x32-10 keyed by (seed, stream), counted from args.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum RandomKind {
+    /// Uniform in [low, high): args key, counter, low, high (f64 bits).
+    Uniform,
+    /// Normal: args key, counter, mean, standard deviation (f64 bits).
+    Normal,
+    /// Integers in [low, high): args key, counter, low, high (i64 bits).
+    Randint,
+}
+
+/// Optimizer updates: several outputs each, computed in one pass.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum UpdateKind {
+    /// Inputs p, g; output p. Args lr, weight decay (added to the gradient).
+    Sgd,
+    /// Inputs p, g, buf; outputs p, buf. Args lr, weight decay, momentum, dampening, nesterov (0 or 1), first step (0 or 1).
+    SgdMomentum,
+    /// Inputs p, g, m, v; outputs p, m, v. Args lr, beta1, beta2, eps, weight decay, 1 - beta1^t, 1 - beta2^t, decoupled (0 or 1).
+    /// Adam (Kingma and Ba 2015, algorithm 1); decoupled: AdamW (Loshchilov and Hutter 2019, algorithm 2).
+    Adam,
+}
+
+/// What a node computes. Inputs are positional, attributes are fields, and numbers that change from step to step are the node's args.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Op {
+    /// A value given from outside; no inputs.
+    Leaf,
+    /// One number broadcast to the output's shape: arg 0 (f64 bits for floats, i64 bits for the others).
+    Const,
+    /// start + i * step along the only axis: args 0 and 1 in the output's dtype convention.
+    Arange,
+    /// Elementwise of one input.
+    Unary(UnaryKind),
+    /// Elementwise of two inputs of one dtype (broadcast).
+    Binary(BinaryKind),
+    /// Inputs condition (bool), a, b: a where the condition holds, else b (broadcast).
+    Where,
+    /// To the output's dtype.
+    Cast,
+    /// Reduction over the axes in the bit mask; those axes are dropped from the output.
+    Reduce(ReduceKind, u32),
+    /// Position of the largest (`true`) or smallest along the axis, int64, first on ties, NaN wins; the axis is dropped.
+    ArgExtreme(bool, usize),
+    /// Running sum along an axis, from the end if `reverse`.
+    Cumsum {
+        /// The axis.
+        axis: usize,
+        /// From the end.
+        reverse: bool,
+    },
+    /// Running product along an axis.
+    Cumprod(usize),
+    /// Softmax (or its logarithm) along the last axis.
+    Softmax {
+        /// The logarithm.
+        log: bool,
+    },
+    /// Stable sort along the last axis, NaN last; outputs values and int64 positions.
+    Sort {
+        /// Largest first.
+        descending: bool,
+    },
+    /// Matrix product of the last two axes, batch axes broadcast; both inputs have rank >= 2.
+    MatMul,
+    /// A view of the input.
+    View(ViewOp),
+    /// A row-major copy.
+    Copy,
+    /// Inputs one after the other along an axis.
+    Concat(usize),
+    /// Inputs x and k integer index tensors of one shape I: out[I.., rest..] = x[idx1[I], .., idxk[I], rest..]; negative indices count
+    /// from the end.
+    Gather(usize),
+    /// Inputs x, k index tensors of shape I, v of shape I + rest: x with v added at the indices (repeated ones add, in index order).
+    ScatterAdd(usize),
+    /// As ScatterAdd, but v replaces (the last of repeated ones wins).
+    IndexPut(usize),
+    /// Inputs x, idx (same rank, equal sizes except along the axis): NumPy's take_along_axis.
+    TakeAlong(usize),
+    /// Inputs x, idx, v (v as idx): x with v added at idx along the axis.
+    ScatterAlong(usize),
+    /// Inputs x, v: x with the slice replaced by v (v has the slice's shape).
+    SliceAssign(SmallVec<[Range; 4]>),
+    /// Random numbers of the output's shape.
+    Random(RandomKind),
+    /// An optimizer's update.
+    Update(UpdateKind),
+    /// A user's op: its forward is recorded as other ops; this node carries its gradient rule (index into the tape layer's registry).
+    Custom(u64),
+}
+
+impl Op {
+    /// The op's name, as reports and errors give it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Leaf => "leaf",
+            Op::Const => "full",
+            Op::Arange => "arange",
+            Op::Unary(k) => k.name(),
+            Op::Binary(k) => k.name(),
+            Op::Where => "where",
+            Op::Cast => "astype",
+            Op::Reduce(k, _) => k.name(),
+            Op::ArgExtreme(true, _) => "argmax",
+            Op::ArgExtreme(false, _) => "argmin",
+            Op::Cumsum { .. } => "cumsum",
+            Op::Cumprod(_) => "cumprod",
+            Op::Softmax { log: false } => "softmax",
+            Op::Softmax { log: true } => "log_softmax",
+            Op::Sort { .. } => "sort",
+            Op::MatMul => "matmul",
+            Op::View(ViewOp::Alias) => "alias",
+            Op::View(ViewOp::Reshape) => "reshape",
+            Op::View(ViewOp::Permute(_)) => "permute",
+            Op::View(ViewOp::Expand) => "broadcast_to",
+            Op::View(ViewOp::Slice(_)) => "slice",
+            Op::Copy => "copy",
+            Op::Concat(_) => "concat",
+            Op::Gather(_) => "gather",
+            Op::ScatterAdd(_) => "scatter_add",
+            Op::IndexPut(_) => "index_put",
+            Op::TakeAlong(_) => "take_along_axis",
+            Op::ScatterAlong(_) => "scatter_along_axis",
+            Op::SliceAssign(_) => "slice_assign",
+            Op::Random(RandomKind::Uniform) => "uniform",
+            Op::Random(RandomKind::Normal) => "normal",
+            Op::Random(RandomKind::Randint) => "randint",
+            Op::Update(UpdateKind::Sgd) => "sgd",
+            Op::Update(UpdateKind::SgdMomentum) => "sgd_momentum",
+            Op::Update(UpdateKind::Adam) => "adam",
+            Op::Custom(_) => "custom",
+        }
+    }
+
+    /// Elementwise in the plan's sense: may be a member of a fused kernel.
+    pub const fn is_elementwise(&self) -> bool {
+        matches!(self, Op::Unary(_) | Op::Binary(_) | Op::Where | Op::Cast)
+    }
+}
+
+/// The shape that is left when the axes in `mask` are dropped.
+pub fn dropped(shape: &[usize], mask: u32) -> Shape {
+    shape.iter().enumerate().filter(|&(i, _)| mask >> i & 1 == 0).map(|(_, &d)| d).collect()
+}

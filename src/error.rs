@@ -1,0 +1,115 @@
+//! The one error type: every variant carries the op, what was given and what was expected.
+/// What every fallible function of the crate returns.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Everything that can go wrong, by the Python class it becomes.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// A shape, axis or number does not fit (`ValueError`).
+    #[error("{op}: {message}")]
+    Value {
+        /// The op that was called.
+        op: &'static str,
+        /// What was given and what was expected.
+        message: String,
+    },
+    /// An argument has the wrong type or dtype (`TypeError`).
+    #[error("{op}: {message}")]
+    Type {
+        /// The op that was called.
+        op: &'static str,
+        /// What was given and what was expected.
+        message: String,
+    },
+    /// An index or axis is out of range (`IndexError`).
+    #[error("{op}: {message}")]
+    Index {
+        /// The op that was called.
+        op: &'static str,
+        /// What was given and what was expected.
+        message: String,
+    },
+    /// The tape, its generation or the order of calls does not allow this (`RuntimeError`).
+    #[error("{op}: {message}")]
+    State {
+        /// The op that was called.
+        op: &'static str,
+        /// What happened and what to do.
+        message: String,
+    },
+    /// A NaN or infinity found by `detect_anomaly` (`FloatingPointError`).
+    #[error("{op}: {message}")]
+    Anomaly {
+        /// The op that made the first such value.
+        op: &'static str,
+        /// Which value, and where it was called.
+        message: String,
+    },
+    /// A stale, foreign or twice released handle (`RuntimeError`).
+    #[error("{message}")]
+    Handle {
+        /// The pool, and both generations.
+        message: String,
+    },
+    /// No memory, with the largest holders (`MemoryError`).
+    #[error("{op}: {message}")]
+    Memory {
+        /// What asked for memory.
+        op: &'static str,
+        /// How much was asked for and who holds the rest.
+        message: String,
+    },
+    /// Ctrl-C: Python's own exception is pending (`KeyboardInterrupt`).
+    #[error("interrupted")]
+    Interrupted,
+    /// A broken invariant of this library, reported instead of crashing (`RuntimeError`).
+    #[error("internal error in {0}: please report it")]
+    Internal(&'static str),
+}
+
+impl Error {
+    /// The stable name of the variant.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Error::Value { .. } => "value",
+            Error::Type { .. } => "type",
+            Error::Index { .. } => "index",
+            Error::State { .. } => "state",
+            Error::Anomaly { .. } => "anomaly",
+            Error::Handle { .. } => "handle",
+            Error::Memory { .. } => "memory",
+            Error::Interrupted => "interrupted",
+            Error::Internal(_) => "internal",
+        }
+    }
+
+    /// A `Value` error.
+    pub fn value(op: &'static str, message: impl Into<String>) -> Error {
+        Error::Value { op, message: message.into() }
+    }
+
+    /// A `Type` error.
+    pub fn dtype(op: &'static str, message: impl Into<String>) -> Error {
+        Error::Type { op, message: message.into() }
+    }
+
+    /// An `Index` error.
+    pub fn index(op: &'static str, message: impl Into<String>) -> Error {
+        Error::Index { op, message: message.into() }
+    }
+
+    /// A `State` error.
+    pub fn state(op: &'static str, message: impl Into<String>) -> Error {
+        Error::State { op, message: message.into() }
+    }
+
+    /// The same error with the place in the user's program that called the op.
+    pub fn at(self, place: &str) -> Error {
+        let add = |m: String| format!("{m} (called at {place})");
+        match self {
+            Error::Value { op, message } => Error::Value { op, message: add(message) },
+            Error::Index { op, message } => Error::Index { op, message: add(message) },
+            other => other,
+        }
+    }
+}

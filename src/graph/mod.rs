@@ -1,0 +1,13 @@
+//! The graph: nodes as recipes with cached values, and who still needs them.
+mod drop;
+mod node;
+mod pending;
+mod record;
+mod storage;
+mod variable;
+
+pub use node::{Node, Out, Saved, Spec, Stage, State, Tensor, Value, next_id};
+pub use pending::{PENDING_LIMIT, pending_len, pending_roots};
+pub use record::{GradState, Mark, Scope, TapeCore, record, record_version, scope, set_place_hook};
+pub use storage::{CpuPools, HostBuffer, Storage, cpu, persistent_storage};
+pub use variable::Variable;

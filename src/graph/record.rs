@@ -1,0 +1,175 @@
+//! Recording: which tapes a new node belongs to, and what its gradient rule keeps.
+use super::node::{Node, Saved, Spec, Tensor};
+use super::pending;
+use super::variable::Variable;
+use crate::backend::op::{Op, ViewOp};
+use crate::pool::PoolId;
+use parking_lot::Mutex;
+use smallvec::{SmallVec, smallvec};
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
+
+/// What recording needs of a tape: its generation and the nodes recorded in it, held weakly.
+#[derive(Debug)]
+pub struct TapeCore {
+    /// A number for messages.
+    pub id: u32,
+    /// Its pass pool.
+    pub pool: PoolId,
+    /// Tapes that were recording when it was opened, outermost first.
+    pub outer: Vec<u32>,
+    /// Counts clears and finished backward passes.
+    pub generation: AtomicU32,
+    /// Recorded nodes in creation order.
+    pub nodes: Mutex<Vec<Weak<Node>>>,
+}
+
+/// That a node was recorded on a tape, in one of its generations.
+#[derive(Clone, Debug)]
+pub struct Mark {
+    /// The tape.
+    pub tape: Arc<TapeCore>,
+    /// The tape's generation at that time.
+    pub generation: u32,
+}
+
+impl Mark {
+    /// Whether that generation is still the tape's.
+    pub fn is_live(&self) -> bool {
+        self.tape.generation.load(Relaxed) == self.generation
+    }
+}
+
+/// Whether this thread records, and on which tapes.
+#[derive(Clone, Default)]
+pub struct GradState {
+    /// Recording tapes, outermost first.
+    pub tapes: SmallVec<[Arc<TapeCore>; 2]>,
+    /// Inside `no_grad`.
+    pub paused: bool,
+    /// Inside `detect_anomaly`: every op remembers its line.
+    pub anomaly: bool,
+}
+
+thread_local! {
+    static STATE: RefCell<GradState> = RefCell::new(GradState::default());
+}
+
+/// Gives back the recording state it replaced when dropped, on any exit.
+pub struct Scope(Option<GradState>);
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        if let Some(old) = self.0.take() {
+            STATE.with(|s| *s.borrow_mut() = old);
+        }
+    }
+}
+
+impl Scope {
+    /// Changes this thread's recording state until the scope is dropped.
+    pub fn enter(change: impl FnOnce(&mut GradState)) -> Scope {
+        STATE.with(|s| {
+            let old = s.borrow().clone();
+            change(&mut s.borrow_mut());
+            Scope(Some(old))
+        })
+    }
+}
+
+/// Reads or changes this thread's recording state.
+pub fn scope<R>(f: impl FnOnce(&mut GradState) -> R) -> R {
+    STATE.with(|s| f(&mut s.borrow_mut()))
+}
+
+static PLACE_HOOK: OnceLock<fn() -> Option<String>> = OnceLock::new();
+
+/// Sets how the user's line is found; the binding gives it once.
+pub fn set_place_hook(hook: fn() -> Option<String>) {
+    let _ = PLACE_HOOK.set(hook);
+}
+
+/// Whether the op's kernel may refuse values, so that its line must be remembered.
+fn may_fail(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Gather(_) | Op::ScatterAdd(_) | Op::IndexPut(_) | Op::TakeAlong(_) | Op::ScatterAlong(_)
+    )
+}
+
+/// Records an op: a pending node, on every recording tape for which some input leads to a leaf that wants a gradient.
+///
+/// `saves` says what the op's gradient rule keeps, given the mask of inputs that need a gradient; `None` means that the op is not
+/// differentiable.
+pub fn record(
+    op: Op,
+    args: SmallVec<[u64; 2]>,
+    inputs: SmallVec<[Tensor; 2]>,
+    specs: SmallVec<[Spec; 1]>,
+    saves: fn(&Op, u32) -> Option<Saved>,
+) -> Arc<Node> {
+    STATE.with(|state| {
+        let state = state.borrow();
+        let mut node = Node::build(op, args, inputs, specs);
+        if state.anomaly || may_fail(&node.op) {
+            node.place = PLACE_HOOK.get().and_then(|hook| hook()).map(String::into_boxed_str);
+        }
+        if !state.paused && !state.tapes.is_empty() && node.outs.iter().any(|o| o.spec.dtype.is_float()) {
+            mark(&mut node, &state, saves);
+        }
+        let node = Arc::new(node);
+        for m in &node.marks {
+            m.tape.nodes.lock().push(Arc::downgrade(&node));
+        }
+        pending::push(&node);
+        node
+    })
+}
+
+/// The same value under another identity, recorded on no tape: a detached tensor, or a new version of a user's leaf.
+pub fn record_version(t: &Tensor, variable: Option<Arc<Variable>>) -> Tensor {
+    let mut node = Node::build(Op::View(ViewOp::Alias), SmallVec::new(), smallvec![t.clone()], smallvec![t.spec().clone()]);
+    node.variable = variable;
+    let node = Arc::new(node);
+    pending::push(&node);
+    Tensor::first(node)
+}
+
+/// Adds the tapes that must record the node, and counts what its gradient rule saves.
+fn mark(node: &mut Node, state: &GradState, saves: fn(&Op, u32) -> Option<Saved>) {
+    let inner = node.state.get_mut();
+    let mut needs = 0u32;
+    for tape in &state.tapes {
+        let mut on_tape = 0u32;
+        for (i, t) in inner.inputs.iter().enumerate() {
+            let leaf = t.node.variable.as_ref().is_some_and(|v| v.requires_grad());
+            let recorded = || t.node.marks.iter().any(|m| Arc::ptr_eq(&m.tape, tape) && m.is_live());
+            if t.dtype().is_float() && (leaf || recorded()) {
+                on_tape |= 1 << i;
+            }
+        }
+        if on_tape != 0 {
+            needs |= on_tape;
+            node.marks.push(Mark { tape: tape.clone(), generation: tape.generation.load(Relaxed) });
+        }
+    }
+    if needs == 0 {
+        return;
+    }
+    let Some(saved) = saves(&node.op, needs) else {
+        node.marks.clear();
+        return;
+    };
+    inner.saved = saved;
+    for (i, t) in inner.inputs.iter().enumerate() {
+        if saved.inputs >> i & 1 == 1 {
+            t.out().saved.fetch_add(1, Relaxed);
+        }
+    }
+    for (o, out) in node.outs.iter().enumerate() {
+        if saved.outputs >> o & 1 == 1 {
+            out.saved.fetch_add(1, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Storages: checked handles into the CPU's pools that give their memory back when the last value goes.
+use crate::error::Result;
+use crate::pool::{Allocator, Handle, PoolId, PoolError, Pools};
+use parking_lot::Mutex;
+use std::alloc::{Layout, alloc, dealloc};
+use std::ptr::NonNull;
+use std::sync::{Arc, LazyLock};
+
+/// Cache lines and vector registers want this alignment.
+const ALIGN: usize = 64;
+
+/// Host memory, aligned for vector loads; freed when dropped.
+#[derive(Debug)]
+pub struct HostBuffer {
+    ptr: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: a buffer owns its memory; who may touch it when is for the plan that holds it.
+unsafe impl Send for HostBuffer {}
+unsafe impl Sync for HostBuffer {}
+
+impl HostBuffer {
+    /// The first byte.
+    pub fn ptr(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout in `allocate` and freed nowhere else.
+        unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
+    }
+}
+
+/// The host's allocator.
+#[derive(Debug)]
+pub struct HostAllocator;
+
+impl Allocator for HostAllocator {
+    type Buffer = HostBuffer;
+
+    fn allocate(&self, class_bytes: usize) -> Option<HostBuffer> {
+        let layout = Layout::from_size_align(class_bytes.max(ALIGN), ALIGN).ok()?;
+        // SAFETY: the layout's size is not zero.
+        let ptr = NonNull::new(unsafe { alloc(layout) })?;
+        Some(HostBuffer { ptr, layout })
+    }
+}
+
+/// The pools of the CPU.
+pub type CpuPools = Pools<HostAllocator>;
+
+static CPU: LazyLock<Mutex<CpuPools>> = LazyLock::new(|| Mutex::new(Pools::new(HostAllocator, "cpu")));
+
+/// The CPU's pools, behind their lock.
+pub fn cpu() -> &'static Mutex<CpuPools> {
+    &CPU
+}
+
+/// One storage: released when the last value that names it goes.
+#[derive(Debug)]
+pub struct Storage {
+    handle: Mutex<Handle>,
+}
+
+impl Storage {
+    /// Owns what the handle names from now on.
+    pub fn new(handle: Handle) -> Storage {
+        Storage { handle: Mutex::new(handle) }
+    }
+
+    /// The handle under the present owner.
+    pub fn handle(&self) -> Handle {
+        *self.handle.lock()
+    }
+
+    /// Where the bytes are, after checking the handle.
+    pub fn ptr(&self, pools: &CpuPools) -> std::result::Result<*mut u8, PoolError> {
+        Ok(pools.get(self.handle())?.ptr())
+    }
+
+    /// Bytes of its size class.
+    pub fn bytes(&self) -> Result<usize> {
+        Ok(cpu().lock().bytes(self.handle())?)
+    }
+
+    /// Changes the owner without a copy; the old handle becomes stale.
+    pub fn move_to(&self, pools: &mut CpuPools, pool: PoolId) -> Result<()> {
+        let mut handle = self.handle.lock();
+        *handle = pools.move_to(*handle, pool)?;
+        Ok(())
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        // A handle made stale by a reset has nothing left to give back.
+        let _ = cpu().lock().release(*self.handle.get_mut());
+    }
+}
+
+/// A new persistent storage of so many bytes, and where they are.
+pub fn persistent_storage(bytes: usize) -> Result<(Arc<Storage>, *mut u8)> {
+    let mut pools = cpu().lock();
+    let pool = pools.persistent();
+    let handle = pools.alloc(pool, bytes)?;
+    let ptr = pools.get(handle)?.ptr();
+    Ok((Arc::new(Storage::new(handle)), ptr))
+}

@@ -1,0 +1,52 @@
+//! A user's leaf: the identity that its versions share, and its gradient.
+use super::node::Tensor;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// What `.grad` belongs to: the Python tensor object, whatever version its value has.
+#[derive(Debug)]
+pub struct Variable {
+    requires_grad: AtomicBool,
+    grad: Mutex<Option<Tensor>>,
+}
+
+impl Variable {
+    /// A leaf without a gradient yet.
+    pub fn new(requires_grad: bool) -> Variable {
+        Variable { requires_grad: AtomicBool::new(requires_grad), grad: Mutex::new(None) }
+    }
+
+    /// Whether backward fills its gradient.
+    pub fn requires_grad(&self) -> bool {
+        self.requires_grad.load(Relaxed)
+    }
+
+    /// Turns the gradient on or off.
+    pub fn set_requires_grad(&self, on: bool) {
+        self.requires_grad.store(on, Relaxed);
+    }
+
+    /// The gradient so far.
+    pub fn grad(&self) -> Option<Tensor> {
+        self.grad.lock().clone()
+    }
+
+    /// Replaces the gradient; it counts as held by Python.
+    pub fn set_grad(&self, grad: Option<Tensor>) {
+        if let Some(new) = &grad {
+            new.hold();
+        }
+        let old = std::mem::replace(&mut *self.grad.lock(), grad);
+        if let Some(old) = old {
+            old.unhold();
+        }
+    }
+}
+
+impl Drop for Variable {
+    fn drop(&mut self) {
+        if let Some(grad) = self.grad.get_mut().take() {
+            grad.unhold();
+        }
+    }
+}

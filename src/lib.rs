@@ -1,0 +1,26 @@
+//! agtape: training by automatic differentiation where the tape stores recipes and values are a cache.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `error`, `dtype`, `shape`, `layout` | the words every other module uses |
+//! | `pool` | device memory: generation-tagged handles, size classes, statistics |
+//! | `backend` | the seam to devices: kernels as data; `backend::cpu` runs them |
+//! | `graph` | nodes as recipes with cached values, and who still needs them |
+//! | `plan` | from pending nodes to ordered launches with every buffer assigned; the plan cache |
+//! | `tape` | recording, the backward walk, the memory report |
+//! | `ops` | each op's shape rule, saved set and gradient, by family |
+//! | `rng` | counter-based random numbers |
+//! | `py` | the Python binding |
+pub mod backend;
+pub mod dtype;
+pub mod error;
+pub mod graph;
+pub mod layout;
+pub mod ops;
+pub mod plan;
+pub mod pool;
+#[cfg(feature = "python")]
+mod py;
+pub mod rng;
+pub mod shape;
+pub mod tape;

@@ -1,0 +1,181 @@
+//! Creation: constants, ranges and matrices with a pattern. Nothing here has inputs that need a gradient, save triangles and diagonals.
+use super::binary::{add, binary, host_scalar, select};
+use super::index::{gather, index_put};
+use super::rule::make;
+use super::unary::cast;
+use super::view::{move_axis, reshape_to};
+use crate::backend::kind::BinaryKind::{Eq, Ge, Le};
+use crate::backend::op::Op;
+use crate::dtype::{DType, Scalar};
+use crate::error::{Error, Result};
+use crate::graph::{Spec, Tensor, Value, persistent_storage};
+use crate::layout::Layout;
+use crate::shape;
+use smallvec::smallvec;
+
+/// Refuses shapes whose bytes no machine can count.
+pub fn check_size(op: &'static str, shape: &[usize]) -> Result<()> {
+    let bytes = shape.iter().filter(|&&d| d > 0).try_fold(8usize, |n, &d| n.checked_mul(d));
+    match bytes {
+        Some(n) if isize::try_from(n).is_ok() => Ok(()),
+        _ => Err(Error::value(op, format!("shape {shape:?} has too many elements"))),
+    }
+}
+
+/// One number everywhere.
+pub fn full(shape: &[usize], value: Scalar, dtype: DType) -> Result<Tensor> {
+    check_size("full", shape)?;
+    Ok(make(Op::Const, smallvec![value.to_arg(dtype)], smallvec![], Spec::new(shape, dtype)))
+}
+
+/// Zeros.
+pub fn zeros(shape: &[usize], dtype: DType) -> Result<Tensor> {
+    full(shape, Scalar::Int(0), dtype)
+}
+
+/// Ones.
+pub fn ones(shape: &[usize], dtype: DType) -> Result<Tensor> {
+    full(shape, Scalar::Int(1), dtype)
+}
+
+/// start + i step along one axis of n elements.
+fn ramp(n: usize, start: Scalar, step: Scalar, dtype: DType) -> Tensor {
+    make(Op::Arange, smallvec![start.to_arg(dtype), step.to_arg(dtype)], smallvec![], Spec::new(&[n], dtype))
+}
+
+/// 0, 1, .. n - 1 as int64.
+pub fn positions(n: usize) -> Tensor {
+    ramp(n, Scalar::Int(0), Scalar::Int(1), DType::I64)
+}
+
+/// The number of values in start, start + step, .. before stop.
+fn range_len(start: Scalar, stop: Scalar, step: Scalar) -> Result<usize> {
+    let text = |s: Scalar| if let Scalar::Int(i) = s { i.to_string() } else { s.as_f64().to_string() };
+    let wrong = |what: &str| {
+        Err(Error::value("arange", format!("start {}, stop {}, step {}: {what}", text(start), text(stop), text(step))))
+    };
+    if let (Scalar::Int(a), Scalar::Int(b), Scalar::Int(s)) = (start, stop, step) {
+        if s == 0 {
+            return wrong("the step must not be 0");
+        }
+        let (span, s) = (i128::from(b) - i128::from(a), i128::from(s));
+        let n = if (span > 0) == (s > 0) { (span.abs() + s.abs() - 1) / s.abs() } else { 0 };
+        return usize::try_from(n).or_else(|_| wrong("too many values"));
+    }
+    let n = ((stop.as_f64() - start.as_f64()) / step.as_f64()).ceil();
+    if step.as_f64() == 0.0 || n.is_nan() {
+        return wrong("expected numbers and a step that is not 0");
+    }
+    if n > 1e15 { wrong("too many values") } else { Ok(n.max(0.0) as usize) }
+}
+
+/// start, start + step, .. before stop; int64 for integers, else float32, unless a dtype is given.
+pub fn arange(start: Scalar, stop: Scalar, step: Scalar, dtype: Option<DType>) -> Result<Tensor> {
+    let int = |s: Scalar| if let Scalar::Bool(b) = s { Scalar::Int(i64::from(b)) } else { s };
+    let (start, stop, step) = (int(start), int(stop), int(step));
+    let n = range_len(start, stop, step)?;
+    check_size("arange", &[n])?;
+    let is_int = [start, stop, step].iter().all(|s| matches!(s, Scalar::Int(_)));
+    let dtype = dtype.unwrap_or(if is_int { DType::I64 } else { DType::F32 });
+    if dtype == DType::Bool {
+        return Err(Error::dtype("arange", "got dtype bool; expected a number"));
+    }
+    Ok(ramp(n, start, step, dtype))
+}
+
+/// n evenly spaced numbers from start to stop, which is the last of them exactly, or (without `endpoint`) would be the next.
+pub fn linspace(start: f64, stop: f64, n: usize, endpoint: bool, dtype: DType) -> Result<Tensor> {
+    check_size("linspace", &[n])?;
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let parts = if endpoint { n.saturating_sub(1) } else { n };
+    let step = if parts > 0 { (stop - start) / parts as f64 } else { 0.0 };
+    let line = ramp(n, Scalar::Float(start), Scalar::Float(step), wide);
+    if !endpoint || n < 2 {
+        return Ok(cast(&line, dtype));
+    }
+    let is_last = binary(Eq, &positions(n), &host_scalar(Scalar::Int(n as i64 - 1), DType::I64))?;
+    Ok(cast(&select(&is_last, &host_scalar(Scalar::Float(stop), wide), &line)?, dtype))
+}
+
+/// Row positions moved by k as a column, and column positions as a row: what patterns compare.
+fn grid(n: usize, m: usize, k: i64) -> Result<(Tensor, Tensor)> {
+    let rows = add(&positions(n), &host_scalar(Scalar::Int(k), DType::I64))?;
+    Ok((reshape_to(&rows, &[n, 1]), reshape_to(&positions(m), &[1, m])))
+}
+
+/// n by m with ones on the k-th diagonal.
+pub fn eye(n: usize, m: usize, k: i64, dtype: DType) -> Result<Tensor> {
+    check_size("eye", &[n, m])?;
+    let (rows, columns) = grid(n, m, k)?;
+    Ok(cast(&binary(Eq, &rows, &columns)?, dtype))
+}
+
+fn triangle(op: &'static str, x: &Tensor, k: i64, is_upper: bool) -> Result<Tensor> {
+    let [.., n, m] = *x.shape() else {
+        return Err(Error::value(op, format!("shape {:?}: expected at least two axes", x.shape())));
+    };
+    let (rows, columns) = grid(n, m, k)?;
+    let mask = binary(if is_upper { Le } else { Ge }, &rows, &columns)?;
+    select(&mask, x, &host_scalar(Scalar::Int(0), x.dtype()))
+}
+
+/// The last two axes with zeros below the k-th diagonal.
+pub fn triu(x: &Tensor, k: i64) -> Result<Tensor> {
+    triangle("triu", x, k, true)
+}
+
+/// The last two axes with zeros above the k-th diagonal.
+pub fn tril(x: &Tensor, k: i64) -> Result<Tensor> {
+    triangle("tril", x, k, false)
+}
+
+/// Where the k-th diagonal of n by m starts, and how long it is.
+fn diagonal_range(n: usize, m: usize, k: i64) -> (i64, i64, usize) {
+    let (row, column) = ((-k).max(0), k.max(0));
+    let len = (n as i64 - row).min(m as i64 - column).max(0);
+    (row, column, len as usize)
+}
+
+/// The k-th diagonal of two axes, as a new last axis.
+pub fn diagonal(x: &Tensor, k: i64, first: i64, second: i64) -> Result<Tensor> {
+    let (i, j) = (shape::axis("diagonal", first, x.rank())?, shape::axis("diagonal", second, x.rank())?);
+    if i == j {
+        return Err(Error::value("diagonal", format!("axes {first} and {second} of shape {:?} are the same axis", x.shape())));
+    }
+    let front = move_axis(x, i, 0);
+    // Axes before i have moved up by one place.
+    let front = move_axis(&front, if j < i { j + 1 } else { j }, 1);
+    let (row, column, len) = diagonal_range(front.shape()[0], front.shape()[1], k.clamp(-(1 << 40), 1 << 40));
+    let ramp_from = |start: i64| ramp(len, Scalar::Int(start), Scalar::Int(1), DType::I64);
+    let picked = gather(&front, &[ramp_from(row), ramp_from(column)])?;
+    Ok(move_axis(&picked, 0, picked.rank() - 1))
+}
+
+/// A matrix with the vector on its k-th diagonal, or the k-th diagonal of a matrix.
+pub fn diag(x: &Tensor, k: i64) -> Result<Tensor> {
+    match *x.shape() {
+        [n] => {
+            let size = n + usize::try_from(k.unsigned_abs()).unwrap_or(usize::MAX >> 8);
+            check_size("diag", &[size, size])?;
+            let (row, column, len) = diagonal_range(size, size, k);
+            let ramp_from = |start: i64| ramp(len, Scalar::Int(start), Scalar::Int(1), DType::I64);
+            index_put(&zeros(&[size, size], x.dtype())?, &[ramp_from(row), ramp_from(column)], x)
+        }
+        [_, _] => diagonal(x, k, 0, 1),
+        _ => Err(Error::value("diag", format!("shape {:?}: expected one axis or two", x.shape()))),
+    }
+}
+
+/// A leaf with these integers, copied.
+pub fn from_i64(values: &[i64], shape: &[usize]) -> Result<Tensor> {
+    if values.len() != shape::elems(shape) {
+        return Err(Error::Internal("from_i64: length"));
+    }
+    if values.is_empty() {
+        return zeros(shape, DType::I64);
+    }
+    let (storage, ptr) = persistent_storage(size_of_val(values))?;
+    // SAFETY: the storage is new, as long as the values, and aligned for them.
+    unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), ptr.cast(), values.len()) };
+    Ok(Tensor::leaf(Value { storage, layout: Layout::contiguous(shape) }, DType::I64, None))
+}

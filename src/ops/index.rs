@@ -1,0 +1,246 @@
+//! Reading and writing at index tensors: shape rules, saved sets and gradients. Repeated indices add their gradients up.
+use super::binary::{binary, host_scalar, select};
+use super::create::{check_size, full, ones, positions, zeros};
+use super::rule::{Ctx, Grads, Rule, make, only};
+use super::unary::cast;
+use super::view::{broadcast_to, move_axis, permute_axes, reshape_to};
+use crate::backend::kind::BinaryKind::Eq;
+use crate::backend::op::Op;
+use crate::dtype::{DType, Scalar};
+use crate::error::{Error, Result};
+use crate::graph::{Saved, Spec, Tensor};
+use crate::shape::{self, Axes, Shape, broadcast, elems};
+use smallvec::{SmallVec, smallvec};
+
+type Inputs = SmallVec<[Tensor; 2]>;
+
+fn check_integer(op: &'static str, index: &Tensor) -> Result<()> {
+    if index.dtype().is_int() {
+        return Ok(());
+    }
+    Err(Error::index(op, format!("indices are {}; expected integers", index.dtype())))
+}
+
+/// Index tensors broadcast to one shape, for at most as many axes as x has.
+fn common(op: &'static str, x: &Tensor, indices: &[Tensor]) -> Result<(Vec<Tensor>, Shape)> {
+    if indices.is_empty() || indices.len() > x.rank() {
+        let message = format!("got {} index tensors for shape {:?}; expected 1 to {}", indices.len(), x.shape(), x.rank());
+        return Err(Error::index(op, message));
+    }
+    let mut shape = Shape::new();
+    for index in indices {
+        check_integer(op, index)?;
+        shape = broadcast(op, &shape, index.shape())?;
+    }
+    let same = indices.iter().map(|i| broadcast_to(i, &shape)).collect::<Result<Vec<Tensor>>>()?;
+    Ok((same, shape))
+}
+
+fn joined(x: &Tensor, indices: Vec<Tensor>, v: Option<Tensor>) -> Inputs {
+    std::iter::once(x.clone()).chain(indices).chain(v).collect()
+}
+
+/// x at the index tensors, which count along its leading axes and broadcast to a shape I: the result is I followed by the other axes.
+pub fn gather(x: &Tensor, indices: &[Tensor]) -> Result<Tensor> {
+    let (indices, mut shape) = common("gather", x, indices)?;
+    let k = indices.len();
+    shape.extend_from_slice(&x.shape()[k..]);
+    check_size("gather", &shape)?;
+    Ok(make(Op::Gather(k), smallvec![], joined(x, indices, None), Spec { shape, dtype: x.dtype() }))
+}
+
+fn write(op: &'static str, make_op: fn(usize) -> Op, x: &Tensor, indices: &[Tensor], v: &Tensor) -> Result<Tensor> {
+    let (indices, mut shape) = common(op, x, indices)?;
+    let k = indices.len();
+    shape.extend_from_slice(&x.shape()[k..]);
+    let v = broadcast_to(&cast(v, x.dtype()), &shape)?;
+    Ok(make(make_op(k), smallvec![], joined(x, indices, Some(v)), x.spec().clone()))
+}
+
+/// x with v added at the indices; repeated ones add. v broadcasts to what `gather` would give and takes x's dtype.
+pub fn scatter_add(x: &Tensor, indices: &[Tensor], v: &Tensor) -> Result<Tensor> {
+    write("scatter_add", Op::ScatterAdd, x, indices, v)
+}
+
+/// x with v put at the indices; the last of repeated ones wins. v broadcasts to what `gather` would give and takes x's dtype.
+pub fn index_put(x: &Tensor, indices: &[Tensor], v: &Tensor) -> Result<Tensor> {
+    write("index_put", Op::IndexPut, x, indices, v)
+}
+
+/// The index broadcast against x on all axes but one, and x likewise.
+fn along(op: &'static str, x: &Tensor, index: &Tensor, axis: i64) -> Result<(Tensor, Tensor, usize)> {
+    check_integer(op, index)?;
+    let axis = shape::axis(op, axis, x.rank())?;
+    if index.rank() != x.rank() {
+        let message = format!("indices of shape {:?} for shape {:?}; expected the same number of axes", index.shape(), x.shape());
+        return Err(Error::value(op, message));
+    }
+    let without = |t: &Tensor| -> Shape { t.shape().iter().enumerate().map(|(i, &d)| if i == axis { 1 } else { d }).collect() };
+    let common = broadcast(op, &without(x), &without(index))?;
+    let stretch = |t: &Tensor| {
+        let mut to = common.clone();
+        to[axis] = t.shape()[axis];
+        broadcast_to(t, &to)
+    };
+    Ok((stretch(x)?, stretch(index)?, axis))
+}
+
+/// x at positions along the axis, for each place of the other axes (which broadcast).
+pub fn take_along_axis(x: &Tensor, index: &Tensor, axis: i64) -> Result<Tensor> {
+    let (x, index, axis) = along("take_along_axis", x, index, axis)?;
+    let spec = Spec { shape: index.spec().shape.clone(), dtype: x.dtype() };
+    Ok(make(Op::TakeAlong(axis), smallvec![], smallvec![x, index], spec))
+}
+
+/// x with v added at positions along the axis; repeated ones add. v broadcasts to the index's shape and takes x's dtype.
+pub fn scatter_along(x: &Tensor, index: &Tensor, v: &Tensor, axis: i64) -> Result<Tensor> {
+    let (wide, index, axis) = along("scatter_along_axis", x, index, axis)?;
+    if wide.shape() != x.shape() {
+        let message = format!("indices of shape {:?} do not broadcast to the other axes of {:?}", index.shape(), x.shape());
+        return Err(Error::value("scatter_along_axis", message));
+    }
+    let v = broadcast_to(&cast(v, x.dtype()), index.shape())?;
+    Ok(make(Op::ScatterAlong(axis), smallvec![], smallvec![x.clone(), index, v], x.spec().clone()))
+}
+
+/// Slices of x at an index along an axis (`None`: elements in row-major order); the index's axes stand where the axis was.
+pub fn take(x: &Tensor, index: &Tensor, axis: Option<i64>) -> Result<Tensor> {
+    let Some(axis) = axis else { return gather(&reshape_to(x, &[x.elems()]), std::slice::from_ref(index)) };
+    let axis = shape::axis("take", axis, x.rank())?;
+    let front = gather(&move_axis(x, axis, 0), std::slice::from_ref(index))?;
+    let k = index.rank();
+    // From I, before, after to before, I, after.
+    let order: Axes = (k..k + axis).chain(0..k).chain(k + axis..front.rank()).collect();
+    Ok(permute_axes(&front, &order))
+}
+
+/// A new last axis with 1 at the index and 0 elsewhere; an index outside is an error when it is computed.
+pub fn one_hot(index: &Tensor, classes: usize, dtype: DType) -> Result<Tensor> {
+    check_integer("one_hot", index)?;
+    let n = index.elems();
+    check_size("one_hot", &[n, classes])?;
+    let mut shape = Shape::from_slice(index.shape());
+    shape.push(classes);
+    let places = [positions(n), reshape_to(index, &[n])];
+    let rows = index_put(&zeros(&[n, classes], dtype)?, &places, &ones(&[], dtype)?)?;
+    Ok(reshape_to(&rows, &shape))
+}
+
+/// Saves inputs 1 to k, the index tensors.
+const fn indices_only(k: usize) -> Option<Saved> {
+    Some(Saved { inputs: ((1u32 << k) - 1) << 1, outputs: 0 })
+}
+
+fn saved_indices(ctx: &Ctx, k: usize) -> Result<Vec<Tensor>> {
+    (1..=k).map(|i| ctx.input(i).cloned()).collect()
+}
+
+/// The gradients of x and v (the last input), with none for the indices between them.
+fn around(k: usize, x: Option<Tensor>, v: Option<Tensor>) -> Grads {
+    std::iter::once(x).chain((0..k).map(|_| None)).chain([v]).collect()
+}
+
+/// The rule of `gather`.
+pub struct Gather;
+
+impl Rule for Gather {
+    fn saves(&self, op: &Op, _needs: u32) -> Option<Saved> {
+        if let Op::Gather(k) = op { indices_only(*k) } else { None }
+    }
+
+    /// g added into zeros at the indices.
+    fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
+        let g = only(grad_outs)?;
+        let Op::Gather(k) = ctx.op() else { return Err(Error::Internal("gather rule")) };
+        let x = scatter_add(&zeros(&ctx.spec(0).shape, g.dtype())?, &saved_indices(ctx, *k)?, g)?;
+        Ok(std::iter::once(Some(x)).chain((0..*k).map(|_| None)).collect())
+    }
+}
+
+/// The rule of `scatter_add`.
+pub struct ScatterAdd;
+
+impl Rule for ScatterAdd {
+    fn saves(&self, op: &Op, needs: u32) -> Option<Saved> {
+        let Op::ScatterAdd(k) = op else { return None };
+        if needs >> (k + 1) & 1 == 1 { indices_only(*k) } else { Some(Saved::default()) }
+    }
+
+    /// g for x; g at the indices for v.
+    fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
+        let g = only(grad_outs)?;
+        let Op::ScatterAdd(k) = ctx.op() else { return Err(Error::Internal("scatter_add rule")) };
+        let v = if ctx.needs(k + 1) { Some(gather(g, &saved_indices(ctx, *k)?)?) } else { None };
+        Ok(around(*k, Some(g.clone()), v))
+    }
+}
+
+/// The rule of `index_put`.
+pub struct IndexPut;
+
+impl Rule for IndexPut {
+    fn saves(&self, op: &Op, _needs: u32) -> Option<Saved> {
+        if let Op::IndexPut(k) = op { indices_only(*k) } else { None }
+    }
+
+    /// g with zeros at the indices for x; g at the indices for v, but zero for values that a later one with the same index replaced.
+    fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
+        let g = only(grad_outs)?;
+        let Op::IndexPut(k) = ctx.op() else { return Err(Error::Internal("index_put rule")) };
+        let k = *k;
+        let indices = saved_indices(ctx, k)?;
+        let x = if ctx.needs(0) { Some(index_put(g, &indices, &host_scalar(Scalar::Int(0), g.dtype()))?) } else { None };
+        let v = if ctx.needs(k + 1) { Some(winners(g, &indices)?) } else { None };
+        Ok(around(k, x, v))
+    }
+}
+
+/// g at the indices where a value was the last one put there, else 0. Each position puts its own number into a board; those that read
+/// theirs back are the last.
+fn winners(g: &Tensor, indices: &[Tensor]) -> Result<Tensor> {
+    let taken = gather(g, indices)?;
+    let (k, shape) = (indices.len(), indices[0].shape());
+    if elems(shape) < 2 {
+        return Ok(taken);
+    }
+    let own = reshape_to(&positions(elems(shape)), shape);
+    let board = index_put(&full(&g.shape()[..k], Scalar::Int(-1), DType::I64)?, indices, &own)?;
+    let is_last = binary(Eq, &gather(&board, indices)?, &own)?;
+    let mut rows = Shape::from_slice(shape);
+    rows.resize(taken.rank(), 1);
+    select(&reshape_to(&is_last, &rows), &taken, &host_scalar(Scalar::Int(0), g.dtype()))
+}
+
+/// The rule of `take_along_axis`.
+pub struct TakeAlong;
+
+impl Rule for TakeAlong {
+    fn saves(&self, _op: &Op, _needs: u32) -> Option<Saved> {
+        indices_only(1)
+    }
+
+    /// g added into zeros at the positions.
+    fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
+        let g = only(grad_outs)?;
+        let Op::TakeAlong(axis) = ctx.op() else { return Err(Error::Internal("take_along rule")) };
+        let zero = zeros(&ctx.spec(0).shape, g.dtype())?;
+        Ok(smallvec![Some(scatter_along(&zero, ctx.input(1)?, g, *axis as i64)?), None])
+    }
+}
+
+/// The rule of `scatter_along`.
+pub struct ScatterAlong;
+
+impl Rule for ScatterAlong {
+    fn saves(&self, _op: &Op, needs: u32) -> Option<Saved> {
+        if needs >> 2 & 1 == 1 { indices_only(1) } else { Some(Saved::default()) }
+    }
+
+    /// g for x; g at the positions for v.
+    fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
+        let g = only(grad_outs)?;
+        let Op::ScatterAlong(axis) = ctx.op() else { return Err(Error::Internal("scatter_along rule")) };
+        let v = if ctx.needs(2) { Some(take_along_axis(g, ctx.input(1)?, *axis as i64)?) } else { None };
+        Ok(smallvec![Some(g.clone()), None, v])
+    }
+}

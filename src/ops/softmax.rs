@@ -1,0 +1,53 @@
+//! Softmax and its logarithm along an axis: shape rule, saved output and gradient.
+use super::binary::{mul, sub};
+use super::reduce::reduce;
+use super::rule::{Ctx, Grads, Rule, grads, make, only};
+use super::unary::{cast, unary};
+use super::view::move_axis;
+use crate::backend::kind::ReduceKind::Sum;
+use crate::backend::kind::UnaryKind::Exp;
+use crate::backend::op::Op;
+use crate::error::{Error, Result};
+use crate::graph::{Saved, Tensor};
+use crate::shape;
+use smallvec::smallvec;
+
+fn row_kernel(op: &'static str, log: bool, x: &Tensor, axis: i64) -> Result<Tensor> {
+    let axis = shape::axis(op, axis, x.rank())?;
+    let last = x.rank() - 1;
+    let rows = move_axis(&cast(x, x.dtype().to_float()), axis, last);
+    let spec = rows.spec().clone();
+    let y = make(Op::Softmax { log }, smallvec![], smallvec![rows], spec);
+    Ok(move_axis(&y, last, axis))
+}
+
+/// e^x / sum(e^x) along the axis; integers become float32.
+pub fn softmax(x: &Tensor, axis: i64) -> Result<Tensor> {
+    row_kernel("softmax", false, x, axis)
+}
+
+/// x - log(sum(e^x)) along the axis; integers become float32.
+pub fn log_softmax(x: &Tensor, axis: i64) -> Result<Tensor> {
+    row_kernel("log_softmax", true, x, axis)
+}
+
+/// The rule of both.
+pub struct Softmax;
+
+impl Rule for Softmax {
+    fn saves(&self, _op: &Op, _needs: u32) -> Option<Saved> {
+        Some(Saved { inputs: 0, outputs: 1 })
+    }
+
+    /// With output y, sums along the last axis: y (g - sum(g y)); for the logarithm g - e^y sum(g).
+    fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
+        let g = only(grad_outs)?;
+        let y = ctx.output(0)?;
+        let row_sum = |t: &Tensor| reduce(Sum, t, Some(&[-1]), true);
+        grads(match ctx.op() {
+            Op::Softmax { log: false } => mul(&y, &sub(g, &row_sum(&mul(g, &y)?)?)?)?,
+            Op::Softmax { log: true } => sub(g, &mul(&unary(Exp, &y)?, &row_sum(g)?)?)?,
+            _ => return Err(Error::Internal("softmax rule")),
+        })
+    }
+}

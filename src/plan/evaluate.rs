@@ -1,0 +1,144 @@
+//! Evaluation points: what is pending is planned, run once, and then forgets what nobody needs.
+use super::cache::Cache;
+use super::lower::lower;
+use super::place::place;
+use super::program::{Program, in_place};
+use super::{Launch, Plan, options, run};
+use crate::backend::{Kernel, cpu};
+use crate::backend::op::Op;
+use crate::error::Result;
+use crate::graph::{Stage, Tensor, pending_roots};
+use crate::shape::elems;
+use parking_lot::{Mutex, MutexGuard};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::LazyLock;
+
+/// What evaluations share: one runs at a time, so a node is computed once.
+#[derive(Default)]
+pub struct Engine {
+    pub(crate) cache: Cache,
+}
+
+static ENGINE: LazyLock<Mutex<Engine>> = LazyLock::new(|| Mutex::new(Engine::default()));
+
+/// Waits for the running evaluation, and keeps others out.
+pub fn lock_engine() -> MutexGuard<'static, Engine> {
+    ENGINE.lock()
+}
+
+/// This thread's last plan that ran a kernel.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct LastPlan {
+    /// Launches.
+    pub kernels: usize,
+    /// Nodes it computed.
+    pub nodes: usize,
+    /// Bytes of its buffers.
+    pub buffer_bytes: usize,
+    /// Units of work: operations of products, and 4 for each element moved.
+    pub work: u64,
+    /// Found in the cache.
+    pub cache_hit: bool,
+}
+
+thread_local! {
+    static LAST: Cell<LastPlan> = const { Cell::new(LastPlan { kernels: 0, nodes: 0, buffer_bytes: 0, work: 0, cache_hit: false }) };
+}
+
+/// This thread's last plan that ran a kernel.
+pub fn last_plan() -> LastPlan {
+    LAST.with(Cell::get)
+}
+
+/// Computes the roots; what is computed already costs nothing.
+pub fn evaluate(roots: &[Tensor]) -> Result<()> {
+    if roots.iter().all(|t| t.value().is_some()) {
+        return Ok(());
+    }
+    let options = options();
+    let mut engine = lock_engine();
+    let program = Program::new(roots, options)?;
+    if program.nodes.is_empty() {
+        return Ok(());
+    }
+    let found = if options.cache { engine.cache.find(&program.key) } else { None };
+    let hit = found.is_some();
+    let plan = match found {
+        Some(plan) => plan,
+        None => {
+            let plan = Arc::new(make(&program)?);
+            if options.cache {
+                engine.cache.insert(&plan);
+            }
+            plan
+        }
+    };
+    run::run(&plan, &program, options.anomaly)?;
+    if !plan.launches.is_empty() {
+        LAST.with(|last| {
+            last.set(LastPlan {
+                kernels: plan.launches.len(),
+                nodes: program.nodes.len(),
+                buffer_bytes: plan.buffers.iter().sum(),
+                work: plan.work,
+                cache_hit: hit,
+            });
+        });
+    }
+    finish(program);
+    Ok(())
+}
+
+/// Computes every pending tensor of this thread that Python holds, with `also`.
+pub fn evaluate_pending(also: &[Tensor]) -> Result<()> {
+    let mut roots = pending_roots();
+    roots.extend_from_slice(also);
+    evaluate(&roots)
+}
+
+/// The plan of a program.
+fn make(program: &Program) -> Result<Plan> {
+    let lowered = lower(program, options())?;
+    let placement = place(program, &lowered);
+    let prepared = lowered.launches.iter().map(|l| cpu::prepare(&l.kernel)).collect::<Result<Vec<_>>>()?;
+    let work = lowered.launches.iter().map(work).sum();
+    Ok(Plan {
+        key: program.key.clone(),
+        launches: lowered.launches,
+        prepared,
+        places: placement.places,
+        buffers: placement.buffers,
+        kept: lowered.kept,
+        is_update: placement.overwrites_leaves || program.nodes.iter().any(|n| matches!(n.op, Op::Update(_)) && !in_place(&n.op).is_empty()),
+        work,
+    })
+}
+
+/// Work of a launch (design: 2mnk for a product, else 4 for each element moved).
+fn work(launch: &Launch) -> u64 {
+    let moved: usize = launch.ins.iter().chain(&launch.outs).map(|o| elems(&o.layout.shape)).sum();
+    match &launch.kernel {
+        Kernel::Op(Op::MatMul) => {
+            let k = launch.ins.first().and_then(|a| a.layout.shape.last().copied()).unwrap_or(0);
+            2 * (elems(&launch.shape) * k) as u64
+        }
+        _ => 4 * moved as u64,
+    }
+}
+
+/// After the run, newest first: a node whose needed outputs exist is computed and forgets its inputs, unless a tape may still
+/// differentiate through it. One that another thread began to need meanwhile stays pending.
+fn finish(program: Program) {
+    let Program { nodes, leaves, .. } = program;
+    drop(leaves);
+    for node in nodes.iter().rev() {
+        let is_missing = {
+            let state = node.state.lock();
+            state.stage == Stage::Pending && node.outs.iter().zip(&state.values).any(|(out, value)| out.is_wanted() && value.is_none())
+        };
+        if !is_missing {
+            node.set_computed();
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Fusion: which elementwise values live only inside the kernels that read them, and the expressions of those kernels.
+use super::lower::Lowering;
+use super::program::{Input, Program};
+use super::{Loc, Operand, PlanOptions};
+use crate::backend::expr::{EwOp, Expr, Instr, MAX_BINDINGS, MAX_INSTRS, Src};
+use crate::backend::op::Op;
+use crate::error::{Error, Result};
+use crate::shape::{Shape, elems};
+use smallvec::SmallVec;
+
+/// Instructions a value may take to be computed again by a second kernel.
+const MAX_RECOMPUTED: u32 = 8;
+/// Tensors a fused value may read: one binding is left for the output, and one for a second output.
+const MAX_READS: usize = MAX_BINDINGS - 2;
+
+/// What is known of a node before launches are made.
+#[derive(Clone, Default)]
+struct Info {
+    /// Lives only inside the kernels that read it.
+    inline: bool,
+    /// Instructions of its expression, with everything inlined.
+    instrs: u32,
+    /// Tensors its expression reads, as (node or leaf, output); a number is none.
+    reads: SmallVec<[(u32, u32); 6]>,
+}
+
+/// The decisions for one program.
+pub(super) struct Fusion(Vec<Info>);
+
+fn shape(program: &Program, i: usize) -> &Shape {
+    &program.nodes[i].outs[0].spec.shape
+}
+
+fn is_cheap(op: &Op) -> bool {
+    match op {
+        Op::Unary(k) => k.is_cheap(),
+        Op::Binary(k) => k.is_cheap(),
+        _ => true,
+    }
+}
+
+/// The key of an input in a set of reads; leaves are told from nodes by the second number.
+fn read_key(input: Input) -> (u32, u32) {
+    match input {
+        Input::Node(n, o) => (n, o),
+        Input::Leaf(l) => (l, u32::MAX),
+    }
+}
+
+impl Fusion {
+    /// Decides, last node first: a value is inlined if every reader can take it and computing it there moves no more bytes.
+    pub fn new(program: &Program, options: PlanOptions) -> Fusion {
+        let mut infos: Vec<Info> = vec![Info::default(); program.nodes.len()];
+        if !options.fuse || options.anomaly {
+            return Fusion(infos);
+        }
+        let mut readers: Vec<SmallVec<[u32; 3]>> = vec![SmallVec::new(); program.nodes.len()];
+        for (i, inputs) in program.inputs.iter().enumerate() {
+            for input in inputs {
+                if let Input::Node(n, _) = *input {
+                    readers[n as usize].push(i as u32);
+                }
+            }
+        }
+        let estimate = estimates(program);
+        let mut sinks: Vec<SmallVec<[u32; 3]>> = vec![SmallVec::new(); program.nodes.len()];
+        for i in (0..program.nodes.len()).rev() {
+            if !program.nodes[i].op.is_elementwise() || program.keep[i] != 0 || readers[i].is_empty() {
+                continue;
+            }
+            let fits = |c: u32| {
+                let c = c as usize;
+                match &program.nodes[c].op {
+                    Op::Reduce(..) => true,
+                    op => op.is_elementwise() && shape(program, c) == shape(program, i),
+                }
+            };
+            if !readers[i].iter().all(|&c| fits(c)) {
+                continue;
+            }
+            let mut mine: SmallVec<[u32; 3]> = SmallVec::new();
+            for &c in &readers[i] {
+                let through = if infos[c as usize].inline { sinks[c as usize].clone() } else { SmallVec::from_slice(&[c]) };
+                for s in through {
+                    if !mine.contains(&s) && mine.len() < 8 {
+                        mine.push(s);
+                    }
+                }
+            }
+            let (instrs, full_reads, cheap) = estimate[i];
+            let n = mine.len() as u32;
+            infos[i].inline = n == 1 || (cheap && instrs <= MAX_RECOMPUTED && full_reads * n <= 2 + n);
+            sinks[i] = mine;
+        }
+        Fusion(infos)
+    }
+
+    /// Whether the node lives only inside the kernels that read it.
+    pub fn is_inline(&self, i: usize) -> bool {
+        self.0[i].inline
+    }
+
+    /// From now on the node has a value of its own.
+    pub fn settle(&mut self, i: usize) {
+        self.0[i].inline = false;
+    }
+
+    /// Works out what an inlined node's expression takes, now that its inputs are decided; `false` if it grew too large, and then it
+    /// gets a kernel of its own.
+    pub fn grow(&mut self, program: &Program, i: usize) -> bool {
+        let mut info = Info { inline: true, instrs: 1, reads: SmallVec::new() };
+        for &input in &program.inputs[i] {
+            match input {
+                Input::Node(n, _) if self.0[n as usize].inline => {
+                    let other = &self.0[n as usize];
+                    info.instrs += other.instrs;
+                    for &r in &other.reads {
+                        add_read(&mut info.reads, r);
+                    }
+                }
+                Input::Node(n, _) if program.nodes[n as usize].op == Op::Const => {}
+                _ => add_read(&mut info.reads, read_key(input)),
+            }
+        }
+        let fits = info.instrs as usize <= MAX_INSTRS / 2 && info.reads.len() <= MAX_READS;
+        info.inline = fits;
+        self.0[i] = info;
+        fits
+    }
+
+    fn reads_of(&self, input: Input) -> SmallVec<[(u32, u32); 6]> {
+        match input {
+            Input::Node(n, _) if self.0[n as usize].inline => self.0[n as usize].reads.clone(),
+            _ => SmallVec::from_slice(&[read_key(input)]),
+        }
+    }
+}
+
+fn add_read(reads: &mut SmallVec<[(u32, u32); 6]>, r: (u32, u32)) {
+    if !reads.contains(&r) {
+        reads.push(r);
+    }
+}
+
+/// For each node, as if every elementwise input were inlined: instructions, tensors of full size read (at most 8), and whether all is cheap.
+fn estimates(program: &Program) -> Vec<(u32, u32, bool)> {
+    let mut out: Vec<(u32, u32, bool)> = Vec::with_capacity(program.nodes.len());
+    let mut reads: Vec<SmallVec<[(u32, u32); 6]>> = Vec::with_capacity(program.nodes.len());
+    for (i, node) in program.nodes.iter().enumerate() {
+        if !node.op.is_elementwise() {
+            out.push((0, 0, true));
+            reads.push(SmallVec::new());
+            continue;
+        }
+        let size = elems(&node.outs[0].spec.shape);
+        let (mut instrs, mut cheap) = (1u32, is_cheap(&node.op));
+        let mut mine: SmallVec<[(u32, u32); 6]> = SmallVec::new();
+        for &input in &program.inputs[i] {
+            match input {
+                Input::Node(n, _) if program.nodes[n as usize].op == Op::Const => {}
+                Input::Node(n, _) if program.nodes[n as usize].op.is_elementwise() && shape(program, n as usize) == shape(program, i) => {
+                    instrs = instrs.saturating_add(out[n as usize].0);
+                    cheap &= out[n as usize].2;
+                    for &r in reads[n as usize].iter().take(8) {
+                        add_read(&mut mine, r);
+                    }
+                }
+                Input::Node(n, o) if elems(&program.nodes[n as usize].outs[o as usize].spec.shape) < size => {}
+                Input::Leaf(l) if elems(&program.leaves[l as usize].value.layout.shape) < size => {}
+                _ => add_read(&mut mine, read_key(input)),
+            }
+        }
+        out.push((instrs, mine.len() as u32, cheap));
+        reads.push(mine);
+    }
+    out
+}
+
+/// A kernel's expression under construction, with what it reads.
+#[derive(Default)]
+pub(super) struct Tree {
+    pub expr: Expr,
+    pub ins: Vec<Operand>,
+    pub args: Vec<u32>,
+    /// Nodes that have an instruction already.
+    done: SmallVec<[(u32, u8); 8]>,
+}
+
+impl Tree {
+    /// A number among the plan's args.
+    pub fn arg(&mut self, arg: u32) -> Src {
+        let at = self.args.iter().position(|&a| a == arg).unwrap_or_else(|| {
+            self.args.push(arg);
+            self.args.len() - 1
+        });
+        Src::Arg(at as u16)
+    }
+
+    /// A tensor.
+    pub fn input(&mut self, operand: Operand) -> Src {
+        let known = self.ins.iter().position(|o| o.loc == operand.loc && o.layout == operand.layout && o.dtype == operand.dtype);
+        Src::Input(known.unwrap_or_else(|| {
+            self.expr.inputs.push(operand.dtype);
+            self.ins.push(operand);
+            self.ins.len() - 1
+        }) as u8)
+    }
+
+    /// Whether it can become a further output of another kernel.
+    pub fn fits_into(&self, expr: &Expr, ins: &[Operand]) -> bool {
+        let new = self.ins.iter().filter(|a| !ins.iter().any(|b| a.loc == b.loc && a.layout == b.layout)).count();
+        expr.instrs.len() + self.expr.instrs.len() <= MAX_INSTRS && ins.len() + new + expr.outputs.len() + 1 <= MAX_BINDINGS
+    }
+
+    /// Appends it to another kernel; instructions that are there already are shared.
+    pub fn merge_into(&self, expr: &mut Expr, ins: &mut Vec<Operand>, args: &mut Vec<u32>) {
+        let mut instrs: Vec<u8> = Vec::with_capacity(self.expr.instrs.len());
+        let mut place = |src: Src, instrs: &[u8], expr: &mut Expr| match src {
+            Src::Instr(k) => Src::Instr(instrs[k as usize]),
+            Src::Arg(k) => {
+                let arg = self.args[k as usize];
+                let at = args.iter().position(|&a| a == arg).unwrap_or_else(|| {
+                    args.push(arg);
+                    args.len() - 1
+                });
+                Src::Arg(at as u16)
+            }
+            Src::Input(k) => {
+                let operand = &self.ins[k as usize];
+                let known = ins.iter().position(|o| o.loc == operand.loc && o.layout == operand.layout && o.dtype == operand.dtype);
+                Src::Input(known.unwrap_or_else(|| {
+                    expr.inputs.push(operand.dtype);
+                    ins.push(operand.clone());
+                    ins.len() - 1
+                }) as u8)
+            }
+        };
+        for instr in &self.expr.instrs {
+            let srcs = instr.srcs.iter().map(|&s| place(s, &instrs, expr)).collect();
+            let new = Instr { srcs, ..instr.clone() };
+            let at = expr.instrs.iter().position(|old| *old == new).unwrap_or_else(|| {
+                expr.instrs.push(new);
+                expr.instrs.len() - 1
+            });
+            instrs.push(at as u8);
+        }
+        for &(src, dtype) in &self.expr.outputs {
+            let src = place(src, &instrs, expr);
+            expr.outputs.push((src, dtype));
+        }
+    }
+}
+
+impl Lowering<'_> {
+    /// The expression of node `i` over `shape`, with everything that is inlined into it.
+    pub(super) fn tree(&mut self, i: usize, shape: &Shape) -> Result<Tree> {
+        self.limit_reads(i)?;
+        let mut tree = Tree::default();
+        let at = self.instr(&mut tree, i, shape)?;
+        tree.expr.outputs.push((Src::Instr(at), self.program.nodes[i].outs[0].spec.dtype));
+        Ok(tree)
+    }
+
+    /// Gives inlined inputs kernels of their own until the node's expression is small enough.
+    fn limit_reads(&mut self, i: usize) -> Result<()> {
+        loop {
+            let mut reads = SmallVec::new();
+            let (mut instrs, mut worst) = (1, None::<(usize, usize)>);
+            for &input in &self.program.inputs[i] {
+                for r in self.fusion.reads_of(input) {
+                    add_read(&mut reads, r);
+                }
+                if let Input::Node(n, o) = input {
+                    let n = n as usize;
+                    if self.fusion.is_inline(n) && !self.has_val(n, o as usize) {
+                        instrs += self.fusion.0[n].instrs as usize;
+                        let size = self.fusion.0[n].reads.len();
+                        if worst.is_none_or(|(_, w)| size >= w) {
+                            worst = Some((n, size));
+                        }
+                    }
+                }
+            }
+            if (reads.len() <= MAX_READS && instrs <= MAX_INSTRS) || worst.is_none() {
+                return Ok(());
+            }
+            if let Some((n, _)) = worst {
+                self.materialize(n)?;
+            }
+        }
+    }
+
+    /// The instruction of an elementwise node.
+    fn instr(&mut self, tree: &mut Tree, i: usize, shape: &Shape) -> Result<u8> {
+        if let Some(&(_, at)) = tree.done.iter().find(|&&(n, _)| n as usize == i) {
+            return Ok(at);
+        }
+        let mut srcs = SmallVec::new();
+        for k in 0..self.program.inputs[i].len() {
+            if let Input::Node(n, o) = self.program.inputs[i][k] {
+                if self.fusion.is_inline(n as usize) && !self.has_val(n as usize, o as usize) {
+                    srcs.push(Src::Instr(self.instr(tree, n as usize, shape)?));
+                    continue;
+                }
+            }
+            let dtype = self.in_dtype(i, k);
+            let val = self.input_val(i, k)?;
+            srcs.push(match val.loc {
+                Loc::Scalar(arg) => tree.arg(arg),
+                _ => tree.input(Operand { loc: val.loc, layout: val.layout.expand(shape), dtype }),
+            });
+        }
+        let node = &self.program.nodes[i];
+        let (op, value_at) = match &node.op {
+            Op::Unary(k) => (EwOp::Unary(*k), 0),
+            Op::Binary(k) => (EwOp::Binary(*k), 0),
+            Op::Where => (EwOp::Where, 1),
+            Op::Cast => (EwOp::Cast, 0),
+            _ => return Err(Error::Internal("plan: not elementwise")),
+        };
+        tree.expr.instrs.push(Instr { op, input: self.in_dtype(i, value_at), out: node.outs[0].spec.dtype, srcs });
+        let at = (tree.expr.instrs.len() - 1) as u8;
+        tree.done.push((i as u32, at));
+        Ok(at)
+    }
+}

@@ -1,0 +1,111 @@
+//! Plans: from the pending nodes that an evaluation needs to an ordered list of launches with every buffer assigned.
+mod cache;
+mod evaluate;
+mod fuse;
+mod key;
+mod lower;
+mod place;
+mod program;
+mod run;
+
+pub use cache::{CacheStats, cache_stats, clear_cache};
+pub use evaluate::{LastPlan, evaluate, evaluate_pending, last_plan, lock_engine};
+
+use crate::backend::Kernel;
+use crate::backend::cpu::Prepared;
+use crate::dtype::DType;
+use crate::layout::Layout;
+use crate::shape::Shape;
+use std::cell::Cell;
+
+/// Where a value of a plan lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Loc {
+    /// A value that existed before.
+    Leaf(u32),
+    /// A value that the plan computes.
+    Temp(u32),
+    /// A number among the plan's args.
+    Scalar(u32),
+}
+
+/// A tensor that a launch reads or writes. For leaves the layout's offset comes on top of the leaf's own.
+#[derive(Clone, Debug)]
+pub(crate) struct Operand {
+    pub loc: Loc,
+    pub layout: Layout,
+    pub dtype: DType,
+}
+
+/// One kernel launch.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub kernel: Kernel,
+    /// The iteration shape.
+    pub shape: Shape,
+    pub ins: Vec<Operand>,
+    pub outs: Vec<Operand>,
+    /// Positions among the plan's args.
+    pub args: Vec<u32>,
+    /// The node it stands for, for messages.
+    pub node: u32,
+}
+
+/// Where a temporary's bytes are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// A buffer of the plan.
+    Buffer(u32),
+    /// The storage of a leaf that nobody else needs: written in place.
+    Leaf(u32),
+}
+
+/// A value that outlives the plan.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub node: u32,
+    pub out: u32,
+    pub loc: Loc,
+    pub layout: Layout,
+}
+
+/// A plan: what one evaluation runs.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub key: Vec<u64>,
+    pub launches: Vec<Launch>,
+    pub prepared: Vec<Prepared>,
+    pub places: Vec<Place>,
+    /// Bytes of each buffer's size class.
+    pub buffers: Vec<usize>,
+    pub kept: Vec<Kept>,
+    /// Whether it overwrites leaves: then it is not interrupted.
+    pub is_update: bool,
+    /// Units of work: operations of products, and 4 for each element moved.
+    pub work: u64,
+}
+
+/// Options that change plans; `ag.options`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlanOptions {
+    /// Fuse elementwise chains.
+    pub fuse: bool,
+    /// Keep and reuse plans.
+    pub cache: bool,
+    /// Check every result for NaN and infinity (one op a launch).
+    pub anomaly: bool,
+}
+
+thread_local! {
+    static OPTIONS: Cell<PlanOptions> = const { Cell::new(PlanOptions { fuse: true, cache: true, anomaly: false }) };
+}
+
+/// The options in force on this thread.
+pub fn options() -> PlanOptions {
+    OPTIONS.with(Cell::get)
+}
+
+/// Replaces the options of this thread and returns the former ones.
+pub fn set_options(new: PlanOptions) -> PlanOptions {
+    OPTIONS.with(|o| o.replace(new))
+}

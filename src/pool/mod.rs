@@ -1,0 +1,20 @@
+//! Owns device memory: pools of storages behind checked handles, the cache of free buffers they share, and their statistics.
+
+mod cache;
+mod census;
+mod error;
+mod handle;
+#[cfg(test)]
+mod model_test;
+mod owners;
+mod size_class;
+mod slots;
+mod stats;
+mod storages;
+
+pub use cache::BufferCache;
+pub use error::PoolError;
+pub use handle::{Handle, PoolId, PoolKind};
+pub use owners::{Allocator, Pools};
+pub use size_class::{class_bytes, class_index};
+pub use stats::{ScopeId, Stats};

@@ -1,0 +1,238 @@
+//! Conversions between Python objects and the core: numbers, NumPy arrays, dtypes and shapes.
+use super::tensor::PyTensor;
+use crate::dtype::{DType, Scalar};
+use crate::graph::{Tensor, Value, Variable, persistent_storage};
+use crate::layout::Layout;
+use crate::ops::binary::host_scalar;
+use numpy::{PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyTuple};
+use std::sync::Arc;
+
+/// The other operand of an operator.
+pub enum Operand {
+    /// A tensor, or an array that was copied into one.
+    Tensor(Tensor),
+    /// A Python number: weak in promotion.
+    Scalar(Scalar),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Operand {
+    type Error = PyErr;
+
+    fn extract(obj: Borrowed<'a, 'py, PyAny>) -> PyResult<Operand> {
+        if let Ok(t) = obj.cast::<PyTensor>() {
+            return Ok(Operand::Tensor(t.get().tensor()));
+        }
+        if let Some(s) = scalar(&obj)? {
+            return Ok(Operand::Scalar(s));
+        }
+        if obj.is_instance_of::<PyString>() || obj.is_none() || !is_array(&obj)? {
+            return Err(PyTypeError::new_err(format!("expected a tensor, an array or a number, got {}", obj.get_type().name()?)));
+        }
+        Ok(Operand::Tensor(from_array(&obj, None, None)?))
+    }
+}
+
+impl Operand {
+    /// As a tensor beside a partner of the given dtype, which a Python number adapts to.
+    pub fn beside(self, partner: DType) -> Tensor {
+        match self {
+            Operand::Tensor(t) => t,
+            Operand::Scalar(s) => host_scalar(s, partner.promote_weak(s.weak_dtype())),
+        }
+    }
+
+    /// As a tensor by itself: Python floats are float32, ints int64.
+    pub fn alone(self) -> Tensor {
+        match self {
+            Operand::Tensor(t) => t,
+            Operand::Scalar(s) => host_scalar(s, s.weak_dtype()),
+        }
+    }
+
+    /// Two operands of one op; a Python number adapts to the other.
+    pub fn pair(a: Operand, b: Operand) -> (Tensor, Tensor) {
+        match (a, b) {
+            (Operand::Tensor(a), b) => {
+                let b = b.beside(a.dtype());
+                (a, b)
+            }
+            (Operand::Scalar(a), Operand::Tensor(b)) => (Operand::Scalar(a).beside(b.dtype()), b),
+            (a, b) => (a.alone(), b.alone()),
+        }
+    }
+}
+
+/// Anything that can become a tensor: tensors, arrays, numbers, nested sequences.
+pub struct ArrayLike(pub Tensor);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for ArrayLike {
+    type Error = PyErr;
+
+    fn extract(obj: Borrowed<'a, 'py, PyAny>) -> PyResult<ArrayLike> {
+        if let Ok(t) = obj.cast::<PyTensor>() {
+            return Ok(ArrayLike(t.get().tensor()));
+        }
+        if let Some(s) = scalar(&obj)? {
+            return Ok(ArrayLike(host_scalar(s, s.weak_dtype())));
+        }
+        Ok(ArrayLike(from_array(&obj, None, None)?))
+    }
+}
+
+/// A Python number, not one of NumPy's (those have a dtype of their own).
+pub fn scalar(obj: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
+    if obj.is_exact_instance_of::<PyFloat>() {
+        return Ok(Some(Scalar::Float(obj.extract()?)));
+    }
+    if obj.is_instance_of::<PyBool>() {
+        return Ok(Some(Scalar::Bool(obj.extract()?)));
+    }
+    if obj.is_exact_instance_of::<PyInt>() {
+        return Ok(Some(Scalar::Int(obj.extract().map_err(|_| PyValueError::new_err(format!("the integer {obj} does not fit into int64")))?)));
+    }
+    Ok(None)
+}
+
+/// Whether NumPy would take it for an array or a number of its own.
+fn is_array(obj: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(obj.cast::<PyUntypedArray>().is_ok() || obj.hasattr("__array__")? || obj.hasattr("__array_interface__")?)
+}
+
+/// The dtype of a NumPy array.
+fn array_dtype(array: &Bound<'_, PyUntypedArray>) -> PyResult<Option<DType>> {
+    let descr = array.dtype();
+    Ok(match (descr.kind(), descr.itemsize()) {
+        (b'b', _) => Some(DType::Bool),
+        (b'u', 1) => Some(DType::U8),
+        (b'i', 4) => Some(DType::I32),
+        (b'i', 8) => Some(DType::I64),
+        (b'f', 2) => Some(DType::F16),
+        (b'f', 4) => Some(DType::F32),
+        (b'f', 8) => Some(DType::F64),
+        _ if descr.getattr("name")?.extract::<String>()? == "bfloat16" => Some(DType::BF16),
+        _ => None,
+    })
+}
+
+/// Copies an array or a nested sequence into a new leaf. Arrays keep their dtype; other Python floats become float32.
+pub fn from_array(obj: &Bound<'_, PyAny>, dtype: Option<DType>, variable: Option<Arc<Variable>>) -> PyResult<Tensor> {
+    let py = obj.py();
+    let np = py.import("numpy")?;
+    let is_typed = is_array(obj)?;
+    let mut array = np.call_method1("asarray", (obj,)).map_err(|e| {
+        PyTypeError::new_err(format!("tensor: cannot make an array of {}: {}", obj.get_type(), e.value(py)))
+    })?;
+    let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
+    let small = |name: &str| -> PyResult<bool> { Ok(array.getattr("dtype")?.getattr("name")?.extract::<String>()? == name) };
+    if kind == "f" && !is_typed {
+        array = array.call_method1("astype", ("float32",))?;
+    } else if small("int8")? || small("int16")? || small("uint16")? {
+        array = array.call_method1("astype", ("int32",))?;
+    } else if small("uint32")? || small("uint64")? {
+        array = array.call_method1("astype", ("int64",))?;
+    }
+    let array = np.call_method1("ascontiguousarray", (&array,))?.call_method1("reshape", (array.getattr("shape")?,))?;
+    let array = array.cast_into::<PyUntypedArray>().map_err(PyErr::from)?;
+    let Some(given) = array_dtype(&array)? else {
+        let name = array.dtype();
+        return Err(PyTypeError::new_err(format!("tensor: cannot hold an array of dtype {name}; expected booleans, integers or floats up to 64 bits")));
+    };
+    let shape: Vec<usize> = array.shape().to_vec();
+    let bytes = array.len() * given.size_bytes();
+    let (storage, to) = persistent_storage(bytes)?;
+    // SAFETY: the array is C-contiguous, so its data pointer spans `bytes`; the storage holds at least as many.
+    unsafe {
+        let from = array.cast_unchecked::<PyArrayDyn<u8>>().data().cast_const();
+        std::ptr::copy_nonoverlapping(from, to, bytes);
+    }
+    let value = Value { storage, layout: Layout::contiguous(&shape) };
+    let convert = dtype.filter(|d| *d != given);
+    let leaf = Tensor::leaf(value, given, if convert.is_none() { variable.clone() } else { None });
+    match convert {
+        None => Ok(leaf),
+        Some(dtype) => {
+            let cast = crate::ops::unary::cast(&leaf, dtype);
+            crate::plan::evaluate(std::slice::from_ref(&cast))?;
+            Ok(Tensor::leaf(cast.computed()?, dtype, variable))
+        }
+    }
+}
+
+/// A dtype given as a name, a NumPy dtype or scalar type, one of ours, or Python's bool, int, float.
+pub struct DTypeArg(pub DType);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for DTypeArg {
+    type Error = PyErr;
+
+    fn extract(obj: Borrowed<'a, 'py, PyAny>) -> PyResult<DTypeArg> {
+        let py = obj.py();
+        if let Ok(name) = obj.cast::<PyString>() {
+            return Ok(DTypeArg(DType::parse(name.to_str()?)?));
+        }
+        if obj.is(py.get_type::<PyFloat>()) {
+            return Ok(DTypeArg(DType::F32));
+        }
+        if obj.is(py.get_type::<PyBool>()) {
+            return Ok(DTypeArg(DType::Bool));
+        }
+        if obj.is(py.get_type::<PyInt>()) {
+            return Ok(DTypeArg(DType::I64));
+        }
+        if let Ok(d) = obj.cast::<super::dtype::PyDType>() {
+            return Ok(DTypeArg(d.get().0));
+        }
+        let descr = py.import("numpy")?.call_method1("dtype", (obj,)).map_err(|_| {
+            PyTypeError::new_err(format!("dtype: cannot use {obj:?}; expected a name such as \"float32\", a NumPy dtype or an agtape dtype"))
+        })?;
+        Ok(DTypeArg(DType::parse(&descr.getattr("name")?.extract::<String>()?)?))
+    }
+}
+
+/// Sizes given as several arguments or as one sequence.
+pub fn dims(args: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
+    if args.len() == 1 {
+        let first = args.get_item(0)?;
+        if let Ok(list) = first.extract::<Vec<i64>>() {
+            return Ok(list);
+        }
+    }
+    args.extract::<Bound<'_, PyAny>>()?.try_iter()?.map(|d| d?.extract::<i64>()).collect()
+}
+
+/// Sizes of a new tensor: none may be negative.
+pub fn sizes(op: &'static str, dims: &[i64]) -> PyResult<Vec<usize>> {
+    dims.iter()
+        .map(|&d| usize::try_from(d).map_err(|_| PyValueError::new_err(format!("{op}: size {d} in shape {dims:?} is negative"))))
+        .collect()
+}
+
+/// Axes: `None`, one integer or several.
+#[derive(Clone, Debug)]
+pub struct AxisArg(pub Option<Vec<i64>>);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for AxisArg {
+    type Error = PyErr;
+
+    fn extract(obj: Borrowed<'a, 'py, PyAny>) -> PyResult<AxisArg> {
+        if obj.is_none() {
+            return Ok(AxisArg(None));
+        }
+        if let Ok(axis) = obj.extract::<i64>() {
+            return Ok(AxisArg(Some(vec![axis])));
+        }
+        obj.extract::<Vec<i64>>()
+            .map(|a| AxisArg(Some(a)))
+            .map_err(|_| PyTypeError::new_err(format!("axis: expected None, an integer or a tuple of integers, got {obj:?}")))
+    }
+}
+
+/// Refuses devices that this build does not have.
+pub fn check_device(device: Option<&str>) -> PyResult<()> {
+    match device {
+        None | Some("cpu") | Some("auto") => Ok(()),
+        Some(other) => Err(PyValueError::new_err(format!("device {other:?} is not available: this build has \"cpu\" only"))),
+    }
+}

@@ -1,0 +1,97 @@
+//! Reads: values as NumPy arrays that keep their storage, and text.
+use super::tensor::compute;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::{Storage, Tensor, Value, cpu, record_version};
+use crate::ops::unary::cast;
+use crate::plan::evaluate;
+use numpy::npyffi::{NpyTypes, PY_ARRAY_API, get_type_object, npy_intp};
+use numpy::{Element, PyArrayDescr, PyArrayDescrMethods};
+use pyo3::prelude::*;
+use std::sync::Arc;
+
+/// What an exported array holds: its storage is neither reused nor freed while it lives.
+#[pyclass(frozen)]
+struct Export {
+    _storage: Arc<Storage>,
+}
+
+/// The value of a tensor, evaluated.
+pub fn value(py: Python<'_>, t: &Tensor) -> PyResult<Value> {
+    // A held version: whoever else computes it meanwhile must not let it go before it is read.
+    t.hold();
+    let found = compute(py, || -> Result<Value> {
+        evaluate(std::slice::from_ref(t))?;
+        t.computed()
+    });
+    t.unhold();
+    found
+}
+
+fn descr(py: Python<'_>, dtype: DType) -> Bound<'_, PyArrayDescr> {
+    match dtype {
+        DType::Bool => bool::get_dtype(py),
+        DType::U8 => u8::get_dtype(py),
+        DType::I32 => i32::get_dtype(py),
+        DType::I64 => i64::get_dtype(py),
+        DType::F16 => half::f16::get_dtype(py),
+        DType::BF16 | DType::F32 => f32::get_dtype(py),
+        DType::F64 => f64::get_dtype(py),
+    }
+}
+
+/// A read-only array over the tensor's storage.
+pub fn numpy<'py>(py: Python<'py>, t: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+    let t = if t.dtype() == DType::BF16 { cast(t, DType::F32) } else { t.clone() };
+    let value = value(py, &t)?;
+    let size = t.dtype().size_bytes();
+    let ptr = {
+        let pools = cpu().lock();
+        let base = value.storage.ptr(&pools).map_err(Error::from)?;
+        // SAFETY: the offset of a value lies inside its storage.
+        unsafe { base.add(value.layout.offset * size) }
+    };
+    let mut dims: Vec<npy_intp> = value.layout.shape.iter().map(|&d| d as npy_intp).collect();
+    let mut strides: Vec<npy_intp> = value.layout.strides.iter().map(|&s| s as npy_intp * size as npy_intp).collect();
+    let base = Bound::new(py, Export { _storage: value.storage.clone() })?;
+    // SAFETY: the memory holds elements of this dtype at these strides and lives as long as the base object, which the array owns;
+    // the array is read-only, so nobody writes to what other values may share.
+    unsafe {
+        let array = PY_ARRAY_API.PyArray_NewFromDescr(
+            py,
+            get_type_object(py, NpyTypes::PyArray_Type),
+            descr(py, t.dtype()).into_dtype_ptr(),
+            dims.len() as i32,
+            dims.as_mut_ptr(),
+            strides.as_mut_ptr(),
+            ptr.cast(),
+            0,
+            std::ptr::null_mut(),
+        );
+        let array = Bound::from_owned_ptr_or_err(py, array)?;
+        PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_ptr().cast(), base.into_ptr());
+        // NumPy makes an array without flags read-only.
+        Ok(array)
+    }
+}
+
+/// NumPy's text with the dtype where it is not the default one, and whether a gradient is wanted.
+pub fn repr(py: Python<'_>, t: &Tensor) -> PyResult<String> {
+    let version = record_version(t, None);
+    let array = numpy(py, &version)?;
+    let kwargs = pyo3::types::PyDict::new(py);
+    kwargs.set_item("separator", ", ")?;
+    kwargs.set_item("prefix", "tensor(")?;
+    let text: String = py.import("numpy")?.call_method("array2string", (array,), Some(&kwargs))?.extract()?;
+    let mut out = format!("tensor({text}");
+    if t.elems() == 0 {
+        out += &format!(", shape={:?}", t.shape());
+    }
+    if !matches!(t.dtype(), DType::F32 | DType::I64 | DType::Bool) {
+        out += &format!(", dtype={}", t.dtype());
+    }
+    if t.requires_grad() {
+        out += ", requires_grad=True";
+    }
+    Ok(out + ")")
+}

@@ -1,0 +1,161 @@
+//! Handles, statistics and reports as Python objects.
+use super::tape::PyTape;
+use crate::graph::cpu;
+use crate::pool::{Handle, PoolKind, Stats};
+use crate::tape;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+/// A checked reference to one storage; it owns nothing.
+#[pyclass(name = "Handle", module = "agtape", frozen)]
+pub struct PyHandle(pub Handle);
+
+#[pymethods]
+impl PyHandle {
+    /// The pool: "persistent" or "pass".
+    #[getter]
+    fn pool(&self) -> String {
+        self.0.pool_name()
+    }
+
+    /// The slot of the storage in its pool.
+    #[getter]
+    fn slot(&self) -> u32 {
+        self.0.slot
+    }
+
+    /// Drawn from the pool's counter when the storage was allocated.
+    #[getter]
+    fn generation(&self) -> u32 {
+        self.0.generation.get()
+    }
+
+    /// Whether the storage is still there under this handle.
+    #[getter]
+    fn is_valid(&self) -> bool {
+        cpu().lock().get(self.0).is_ok()
+    }
+
+    /// Raises RuntimeError with pool and both generations if the handle is stale.
+    fn check(&self) -> PyResult<()> {
+        cpu().lock().get(self.0).map(|_| ()).map_err(|e| crate::error::Error::from(e).into())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Handle(pool={:?}, slot={}, generation={}, is_valid={})", self.pool(), self.slot(), self.generation(), self.is_valid())
+    }
+}
+
+fn stats_dict<'py>(py: Python<'py>, stats: &Stats, with_generation: bool) -> PyResult<Bound<'py, PyDict>> {
+    let d = PyDict::new(py);
+    d.set_item("active", stats.active)?;
+    d.set_item("peak", stats.peak)?;
+    d.set_item("cached", stats.cached)?;
+    d.set_item("reserved", stats.reserved)?;
+    if with_generation {
+        d.set_item("generation", stats.generation)?;
+    }
+    Ok(d)
+}
+
+/// Pool bytes of the CPU as a dict: active, peak, cached, reserved and the same by kind of pool.
+#[pyfunction]
+pub fn memory_stats_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let (all, persistent, pass) = {
+        let pools = cpu().lock();
+        (pools.stats(), pools.stats_of(PoolKind::Persistent), pools.stats_of(PoolKind::Pass))
+    };
+    let d = stats_dict(py, &all, false)?;
+    let pools = PyDict::new(py);
+    pools.set_item("pass", stats_dict(py, &pass, true)?)?;
+    pools.set_item("persistent", stats_dict(py, &persistent, true)?)?;
+    d.set_item("pools", pools)?;
+    Ok(d)
+}
+
+/// Sets the peak back to what is active.
+#[pyfunction]
+pub fn reset_peak_memory() {
+    cpu().lock().reset_peak();
+}
+
+/// Returns cached buffers to the system; gives the bytes returned.
+#[pyfunction]
+pub fn empty_cache() -> usize {
+    cpu().lock().trim()
+}
+
+/// The report of a tape as a dict (None: the innermost recording tape, else this thread's newest).
+#[pyfunction]
+#[pyo3(signature = (tape = None))]
+pub fn tape_report_dict<'py>(py: Python<'py>, tape: Option<Bound<'py, PyTape>>) -> PyResult<Bound<'py, PyDict>> {
+    let core = match tape {
+        Some(t) => Some(t.get().core()?),
+        None => tape::current(),
+    };
+    let report = core.as_ref().map(|c| tape::report(c)).unwrap_or_default();
+    let d = PyDict::new(py);
+    d.set_item("nodes", report.nodes)?;
+    d.set_item("bytes_total", report.operands + report.activations + report.graph)?;
+    d.set_item("bytes_operands", report.operands)?;
+    d.set_item("bytes_activations", report.activations)?;
+    d.set_item("bytes_graph", report.graph)?;
+    d.set_item("bytes_needed", report.operands + report.activations)?;
+    d.set_item("bytes_held", report.held)?;
+    d.set_item("bytes_freed_by_clear", report.freed_by_clear)?;
+    let rows = PyList::empty(py);
+    for row in &report.by_op {
+        let r = PyDict::new(py);
+        r.set_item("op", row.op)?;
+        r.set_item("nodes", row.nodes)?;
+        r.set_item("bytes", row.bytes)?;
+        rows.append(r)?;
+    }
+    d.set_item("by_op", rows)?;
+    d.set_item("by_segment", PyList::empty(py))?;
+    Ok(d)
+}
+
+/// This thread's last plan that ran a kernel, as a dict.
+#[pyfunction]
+pub fn last_plan_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let plan = crate::plan::last_plan();
+    let d = PyDict::new(py);
+    d.set_item("kernels", plan.kernels)?;
+    d.set_item("nodes", plan.nodes)?;
+    d.set_item("buffer_bytes", plan.buffer_bytes)?;
+    d.set_item("work", plan.work)?;
+    d.set_item("cache_hit", plan.cache_hit)?;
+    Ok(d)
+}
+
+/// What this thread's last backward pass did, as a dict.
+#[pyfunction]
+pub fn last_backward_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let last = tape::last_backward();
+    let d = PyDict::new(py);
+    d.set_item("path", "resident")?;
+    d.set_item("nodes", last.nodes)?;
+    d.set_item("segments_replayed", 0)?;
+    d.set_item("kernels", last.kernels)?;
+    d.set_item("bytes", last.bytes)?;
+    d.set_item("cache_hit", last.cache_hit)?;
+    Ok(d)
+}
+
+/// Hits, misses and kept plans of the plan cache, as a dict.
+#[pyfunction]
+pub fn plan_cache_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let stats = py.detach(crate::plan::cache_stats);
+    let d = PyDict::new(py);
+    d.set_item("hits", stats.hits)?;
+    d.set_item("misses", stats.misses)?;
+    d.set_item("plans", stats.plans)?;
+    Ok(d)
+}
+
+/// Forgets every plan.
+#[pyfunction]
+pub fn clear_plan_cache(py: Python<'_>) {
+    py.detach(crate::plan::clear_cache);
+}

@@ -1,0 +1,356 @@
+//! Reductions, running sums, softmax and sorting, as functions and methods.
+// PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
+#![allow(unsafe_op_in_unsafe_fn)]
+use super::arguments::{array, axes, axis as one_axis, count};
+use super::convert::DTypeArg;
+use super::tensor::PyTensor;
+use crate::backend::kind::BinaryKind::Ne;
+use crate::backend::kind::ReduceKind as R;
+use crate::dtype::Scalar;
+use crate::graph::Tensor;
+use crate::ops::binary::{binary, host_scalar};
+use crate::ops::cumulative;
+use crate::ops::reduce::{self, reduce};
+use crate::ops::softmax;
+use crate::ops::sort;
+use crate::ops::unary::cast;
+use pyo3::prelude::*;
+
+type Arg<'py> = Option<Bound<'py, PyAny>>;
+
+fn fold(kind: R, x: &Tensor, axis: Arg<'_>, keepdims: bool, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
+    let axes = axes(kind.name(), axis.as_ref())?;
+    let y = match dtype {
+        None => reduce(kind, x, axes.as_deref(), keepdims)?,
+        Some(d) => cast(&reduce(kind, &cast(x, d.0), axes.as_deref(), keepdims)?, d.0),
+    };
+    Ok(y.into())
+}
+
+/// Reductions with a dtype: name, kind, what they compute, an example's result for [[1, 2], [3, 4]] along axis 0.
+macro_rules! sums {
+    ($(($name:ident, $kind:ident, $what:literal, $result:literal)),* $(,)?) => {
+        $(
+            #[doc = concat!($what, "\n\nx: a tensor or array. axis: None for all axes, an integer or a tuple; they are dropped unless keepdims. dtype: converted to first.\nRaises ValueError for an axis that x does not have.\n\n>>> import agtape as ag\n>>> ag.", stringify!($name), "(ag.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=0).tolist()\n", $result)]
+            #[pyfunction]
+            #[pyo3(signature = (x, axis = None, keepdims = false, dtype = None))]
+            pub fn $name(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
+                fold(R::$kind, &array(stringify!($name), x)?, axis, keepdims, dtype)
+            }
+        )*
+
+        #[pymethods]
+        impl PyTensor {
+            $(
+                #[doc = concat!($what, " See `ag.", stringify!($name), "`.")]
+                #[pyo3(signature = (axis = None, keepdims = false, dtype = None))]
+                fn $name(&self, axis: Arg<'_>, keepdims: bool, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
+                    fold(R::$kind, &self.tensor(), axis, keepdims, dtype)
+                }
+            )*
+        }
+
+        fn register_sums(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            functions!(m; $($name),*);
+            Ok(())
+        }
+    };
+}
+
+sums! {
+    (sum, Sum, "The sum over axes; of integers and bools int64.", "[4.0, 6.0]"),
+    (mean, Mean, "The mean over axes; of integers and bools float32.", "[2.0, 3.0]"),
+    (prod, Prod, "The product over axes; of integers and bools int64.", "[3.0, 8.0]"),
+}
+
+/// Reductions without a dtype: name, kind, what they compute, an example's result for [[1, 2], [3, 4]] along axis 0.
+macro_rules! extremes {
+    ($(($name:ident, $kind:ident, $what:literal, $result:literal)),* $(,)?) => {
+        $(
+            #[doc = concat!($what, "\n\nx: a tensor or array. axis: None for all axes, an integer or a tuple; they are dropped unless keepdims. Raises ValueError for an\naxis that x does not have.\n\n>>> import agtape as ag\n>>> ag.", stringify!($name), "(ag.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=0).tolist()\n", $result)]
+            #[pyfunction]
+            #[pyo3(signature = (x, axis = None, keepdims = false))]
+            pub fn $name(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+                fold(R::$kind, &array(stringify!($name), x)?, axis, keepdims, None)
+            }
+        )*
+
+        #[pymethods]
+        impl PyTensor {
+            $(
+                #[doc = concat!($what, " See `ag.", stringify!($name), "`.")]
+                #[pyo3(signature = (axis = None, keepdims = false))]
+                fn $name(&self, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+                    fold(R::$kind, &self.tensor(), axis, keepdims, None)
+                }
+            )*
+        }
+
+        fn register_extremes(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            functions!(m; $($name),*);
+            Ok(())
+        }
+    };
+}
+
+extremes! {
+    (max, Max, "The largest over axes; NaN if any is. Ties split the gradient evenly; nothing to compare is a ValueError.", "[3.0, 4.0]"),
+    (min, Min, "The smallest over axes; NaN if any is. Ties split the gradient evenly; nothing to compare is a ValueError.", "[1.0, 2.0]"),
+    (any, Any, "Whether any element over axes is unequal to 0.", "[True, True]"),
+    (all, All, "Whether all elements over axes are unequal to 0.", "[True, True]"),
+}
+
+/// Variances: name, what it computes and an example's result for [1, 3].
+macro_rules! spreads {
+    ($(($name:ident, $what:literal, $result:literal)),* $(,)?) => {
+        $(
+            #[doc = concat!($what, "\n\nx: a tensor or array. axis: None for all axes, an integer or a tuple; they are dropped unless keepdims. The divisor is n - correction\n(ddof is NumPy's name for correction). Raises ValueError for an axis that x does not have.\n\n>>> import agtape as ag\n>>> ag.", stringify!($name), "(ag.tensor([1.0, 3.0])).item()\n", $result)]
+            #[pyfunction]
+            #[pyo3(signature = (x, axis = None, correction = 0.0, keepdims = false, ddof = None))]
+            pub fn $name(x: &Bound<'_, PyAny>, axis: Arg<'_>, correction: f64, keepdims: bool, ddof: Option<f64>) -> PyResult<PyTensor> {
+                let axes = axes(stringify!($name), axis.as_ref())?;
+                let x = array(stringify!($name), x)?;
+                Ok(reduce::$name(&x, axes.as_deref(), keepdims, ddof.unwrap_or(correction))?.into())
+            }
+        )*
+
+        #[pymethods]
+        impl PyTensor {
+            $(
+                #[doc = concat!($what, " See `ag.", stringify!($name), "`.")]
+                #[pyo3(signature = (axis = None, correction = 0.0, keepdims = false, ddof = None))]
+                fn $name(slf: &Bound<'_, PyTensor>, axis: Arg<'_>, correction: f64, keepdims: bool, ddof: Option<f64>) -> PyResult<PyTensor> {
+                    $name(slf.as_any(), axis, correction, keepdims, ddof)
+                }
+            )*
+        }
+
+        fn register_spreads(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            functions!(m; $($name),*);
+            Ok(())
+        }
+    };
+}
+
+spreads! {
+    (var, "The variance over axes; integers become float32.", "1.0"),
+    (std, "The standard deviation over axes; its gradient is 0 where all values are equal.", "1.0"),
+}
+
+/// Functions along one axis with a default, each also a method: what gives one tensor from a tensor and an axis.
+macro_rules! along_axis {
+    ($(($name:ident, $call:expr, $axis:ty, $default:expr, $what:literal, $given:literal, $result:literal)),* $(,)?) => {
+        $(
+            #[doc = concat!($what, "\n\nx: a tensor or array. Raises ValueError for an axis that x does not have.\n\n>>> import agtape as ag\n>>> ag.", stringify!($name), "(ag.tensor(", $given, ")).tolist()\n", $result)]
+            #[pyfunction]
+            #[pyo3(signature = (x, axis = $default))]
+            pub fn $name(x: &Bound<'_, PyAny>, axis: $axis) -> PyResult<PyTensor> {
+                Ok($call(&array(stringify!($name), x)?, axis)?.into())
+            }
+        )*
+
+        #[pymethods]
+        impl PyTensor {
+            $(
+                #[doc = concat!($what, " See `ag.", stringify!($name), "`.")]
+                #[pyo3(signature = (axis = $default))]
+                fn $name(&self, axis: $axis) -> PyResult<PyTensor> {
+                    Ok($call(&self.tensor(), axis)?.into())
+                }
+            )*
+        }
+
+        fn register_along_axis(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            functions!(m; $($name),*);
+            Ok(())
+        }
+    };
+}
+
+along_axis! {
+    (softmax, softmax::softmax, i64, -1, "e^x divided by its sum along the axis, without overflow; integers become float32.", "[3.0, 3.0]", "[0.5, 0.5]"),
+    (log_softmax, softmax::log_softmax, i64, -1, "The logarithm of softmax along the axis, without overflow.", "[[5.0]]", "[[0.0]]"),
+    (cumprod, cumulative::cumprod, Option<i64>, None, "The running product along the axis (None: of all elements in order).", "[1.0, 2.0, 3.0]", "[1.0, 2.0, 6.0]"),
+}
+
+/// The running sum along the axis (None: of all elements in order); of integers and bools int64.
+///
+/// x: a tensor or array. dtype: converted to first. Raises ValueError for an axis that x does not have.
+///
+/// >>> import agtape as ag
+/// >>> ag.cumsum(ag.tensor([1.0, 2.0, 3.0])).tolist()
+/// [1.0, 3.0, 6.0]
+#[pyfunction]
+#[pyo3(signature = (x, axis = None, dtype = None))]
+pub fn cumsum(x: &Bound<'_, PyAny>, axis: Option<i64>, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
+    let x = array("cumsum", x)?;
+    Ok(match dtype {
+        None => cumulative::cumsum(&x, axis, false)?.into(),
+        Some(d) => cast(&cumulative::cumsum(&cast(&x, d.0), axis, false)?, d.0).into(),
+    })
+}
+
+/// log(sum(e^x)) over axes, without overflow.
+///
+/// x: a tensor or array. axis: None for all axes, an integer or a tuple; they are dropped unless keepdims. Raises ValueError for an
+/// axis that x does not have.
+///
+/// >>> import agtape as ag
+/// >>> ag.logsumexp(ag.tensor([500.0])).item()
+/// 500.0
+#[pyfunction]
+#[pyo3(signature = (x, axis = None, keepdims = false))]
+pub fn logsumexp(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+    let axes = axes("logsumexp", axis.as_ref())?;
+    Ok(reduce::logsumexp(&array("logsumexp", x)?, axes.as_deref(), keepdims)?.into())
+}
+
+/// How many elements over axes are unequal to 0, as int64.
+///
+/// x: a tensor or array. axis: None for all axes, an integer or a tuple; they are dropped unless keepdims.
+///
+/// >>> import agtape as ag
+/// >>> ag.count_nonzero(ag.tensor([0, 3, 4])).item()
+/// 2
+#[pyfunction]
+#[pyo3(signature = (x, axis = None, keepdims = false))]
+pub fn count_nonzero(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+    let x = array("count_nonzero", x)?;
+    let hits = binary(Ne, &x, &host_scalar(Scalar::Int(0), x.dtype()))?;
+    fold(R::Sum, &hits, axis, keepdims, None)
+}
+
+fn arg_extreme(x: &Tensor, is_max: bool, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+    let axis = one_axis(if is_max { "argmax" } else { "argmin" }, axis.as_ref())?;
+    Ok(reduce::arg_extreme(x, is_max, axis, keepdims)?.into())
+}
+
+/// The position of the largest along the axis (None: of all elements in order), int64; the first on ties, NaN wins.
+///
+/// x: a tensor or array that is not empty. Raises ValueError for an axis that x does not have, or an empty one.
+///
+/// >>> import agtape as ag
+/// >>> ag.argmax(ag.tensor([1.0, 5.0, 2.0])).item()
+/// 1
+#[pyfunction]
+#[pyo3(signature = (x, axis = None, keepdims = false))]
+pub fn argmax(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+    arg_extreme(&array("argmax", x)?, true, axis, keepdims)
+}
+
+/// The position of the smallest along the axis (None: of all elements in order), int64; the first on ties, NaN wins.
+///
+/// x: a tensor or array that is not empty. Raises ValueError for an axis that x does not have, or an empty one.
+///
+/// >>> import agtape as ag
+/// >>> ag.argmin(ag.tensor([3.0, 1.0, 2.0])).item()
+/// 1
+#[pyfunction]
+#[pyo3(signature = (x, axis = None, keepdims = false))]
+pub fn argmin(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+    arg_extreme(&array("argmin", x)?, false, axis, keepdims)
+}
+
+/// The values in order along the axis (None: all elements), NaN last; stable or not, equal values keep their order.
+///
+/// x: a tensor or array. Raises ValueError for an axis that x does not have.
+///
+/// >>> import agtape as ag
+/// >>> ag.sort(ag.tensor([3.0, 1.0, 2.0])).tolist()
+/// [1.0, 2.0, 3.0]
+#[pyfunction]
+#[pyo3(signature = (x, axis = Some(-1), descending = false, stable = true))]
+pub fn sort(x: &Bound<'_, PyAny>, axis: Option<i64>, descending: bool, stable: bool) -> PyResult<PyTensor> {
+    let _always = stable;
+    Ok(sort::sort(&array("sort", x)?, axis, descending)?.0.into())
+}
+
+/// The int64 positions that sort x along the axis (None: all elements), NaN last; equal values keep their order.
+///
+/// x: a tensor or array. Raises ValueError for an axis that x does not have.
+///
+/// >>> import agtape as ag
+/// >>> ag.argsort(ag.tensor([3.0, 1.0, 2.0])).tolist()
+/// [1, 2, 0]
+#[pyfunction]
+#[pyo3(signature = (x, axis = Some(-1), descending = false, stable = true))]
+pub fn argsort(x: &Bound<'_, PyAny>, axis: Option<i64>, descending: bool, stable: bool) -> PyResult<PyTensor> {
+    let _always = stable;
+    Ok(sort::argsort(&array("argsort", x)?, axis, descending)?.into())
+}
+
+/// The k largest (or smallest) along the axis, best first, and their int64 positions.
+///
+/// x: a tensor or array. Raises ValueError if the axis has fewer than k elements.
+///
+/// >>> import agtape as ag
+/// >>> values, positions = ag.topk(ag.tensor([3.0, 1.0, 2.0]), 2)
+/// >>> values.tolist(), positions.tolist()
+/// ([3.0, 2.0], [0, 2])
+#[pyfunction]
+#[pyo3(signature = (x, k, axis = -1, largest = true, sorted = true))]
+pub fn topk(x: &Bound<'_, PyAny>, k: &Bound<'_, PyAny>, axis: i64, largest: bool, sorted: bool) -> PyResult<(PyTensor, PyTensor)> {
+    let (values, positions) = sort::topk(&array("topk", x)?, count("topk", "k", k)?, axis, largest, sorted)?;
+    Ok((values.into(), positions.into()))
+}
+
+#[pymethods]
+impl PyTensor {
+    /// The running sum along the axis. See `ag.cumsum`.
+    #[pyo3(signature = (axis = None, dtype = None))]
+    fn cumsum(slf: &Bound<'_, PyTensor>, axis: Option<i64>, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
+        cumsum(slf.as_any(), axis, dtype)
+    }
+
+    /// log(sum(e^x)) over axes. See `ag.logsumexp`.
+    #[pyo3(signature = (axis = None, keepdims = false))]
+    fn logsumexp(slf: &Bound<'_, PyTensor>, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+        logsumexp(slf.as_any(), axis, keepdims)
+    }
+
+    /// How many elements are unequal to 0. See `ag.count_nonzero`.
+    #[pyo3(signature = (axis = None, keepdims = false))]
+    fn count_nonzero(slf: &Bound<'_, PyTensor>, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+        count_nonzero(slf.as_any(), axis, keepdims)
+    }
+
+    /// The position of the largest. See `ag.argmax`.
+    #[pyo3(signature = (axis = None, keepdims = false))]
+    fn argmax(&self, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+        arg_extreme(&self.tensor(), true, axis, keepdims)
+    }
+
+    /// The position of the smallest. See `ag.argmin`.
+    #[pyo3(signature = (axis = None, keepdims = false))]
+    fn argmin(&self, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+        arg_extreme(&self.tensor(), false, axis, keepdims)
+    }
+
+    /// The values in order along the axis, as a new tensor. See `ag.sort`.
+    #[pyo3(signature = (axis = Some(-1), descending = false, stable = true))]
+    fn sort(slf: &Bound<'_, PyTensor>, axis: Option<i64>, descending: bool, stable: bool) -> PyResult<PyTensor> {
+        sort(slf.as_any(), axis, descending, stable)
+    }
+
+    /// The positions that sort along the axis. See `ag.argsort`.
+    #[pyo3(signature = (axis = Some(-1), descending = false, stable = true))]
+    fn argsort(slf: &Bound<'_, PyTensor>, axis: Option<i64>, descending: bool, stable: bool) -> PyResult<PyTensor> {
+        argsort(slf.as_any(), axis, descending, stable)
+    }
+
+    /// The k largest along the axis and their positions. See `ag.topk`.
+    #[pyo3(signature = (k, axis = -1, largest = true, sorted = true))]
+    fn topk(slf: &Bound<'_, PyTensor>, k: &Bound<'_, PyAny>, axis: i64, largest: bool, sorted: bool) -> PyResult<(PyTensor, PyTensor)> {
+        topk(slf.as_any(), k, axis, largest, sorted)
+    }
+}
+
+/// Adds this file's functions to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    register_sums(m)?;
+    register_extremes(m)?;
+    register_spreads(m)?;
+    register_along_axis(m)?;
+    functions!(m; cumsum, logsumexp, count_nonzero, argmax, argmin, sort, argsort, topk);
+    Ok(())
+}

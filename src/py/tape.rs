@@ -1,0 +1,228 @@
+//! Tapes, recording scopes and gradients as Python sees them.
+use super::tensor::{PyTensor, compute};
+use crate::graph::{Scope, TapeCore, scope};
+use crate::plan::{evaluate_pending, options, set_options};
+use crate::tape;
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+/// A recording of operations, for their gradients: `with ag.grad_tape() as tape:`.
+///
+/// >>> import agtape as ag
+/// >>> w = ag.param([3.0])
+/// >>> with ag.grad_tape() as tape:
+/// ...     loss = (w ** 2).sum()
+/// >>> loss.backward()
+/// >>> w.grad.tolist()
+/// [6.0]
+#[pyclass(name = "grad_tape", module = "agtape", frozen, weakref)]
+pub struct PyTape {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    core: Option<Arc<TapeCore>>,
+    entered: Option<(ThreadId, Unsent<Scope>)>,
+}
+
+/// A scope belongs to the thread that entered it; leaving on another thread is refused, so it never moves.
+struct Unsent<T>(T);
+// SAFETY: the scope inside is only entered and left on the thread whose id is kept beside it.
+unsafe impl<T> Send for Unsent<T> {}
+
+impl PyTape {
+    /// The tape, once it was entered.
+    pub fn core(&self) -> PyResult<Arc<TapeCore>> {
+        self.inner.lock().core.clone().ok_or_else(|| PyRuntimeError::new_err("grad_tape: this tape was never entered; use `with ag.grad_tape() as tape:`"))
+    }
+}
+
+#[pymethods]
+impl PyTape {
+    #[new]
+    #[pyo3(signature = (budget = None))]
+    fn new(budget: Option<Bound<'_, PyAny>>) -> PyResult<PyTape> {
+        if budget.is_some() {
+            return Err(PyValueError::new_err("grad_tape: this version has no memory budget; expected budget=None"));
+        }
+        Ok(PyTape { inner: Mutex::new(Inner { core: None, entered: None }) })
+    }
+
+    fn __enter__<'py>(slf: Bound<'py, PyTape>) -> PyResult<Bound<'py, PyTape>> {
+        if slf.get().inner.lock().entered.is_some() {
+            return Err(PyRuntimeError::new_err("grad_tape: this tape is recording already"));
+        }
+        let known = slf.get().inner.lock().core.clone();
+        let core = match known {
+            Some(core) => core,
+            None => compute(slf.py(), tape::open)?,
+        };
+        let scope = tape::enter(&core);
+        let mut inner = slf.get().inner.lock();
+        inner.core = Some(core);
+        inner.entered = Some((std::thread::current().id(), Unsent(scope)));
+        drop(inner);
+        Ok(slf)
+    }
+
+    fn __exit__(&self, _kind: Bound<'_, PyAny>, _value: Bound<'_, PyAny>, _trace: Bound<'_, PyAny>) -> PyResult<bool> {
+        let entered = self.inner.lock().entered.take();
+        match entered {
+            Some((thread, scope)) if thread == std::thread::current().id() => {
+                drop(scope);
+                Ok(false)
+            }
+            Some(other) => {
+                self.inner.lock().entered = Some(other);
+                Err(PyRuntimeError::new_err("grad_tape: a tape must be left on the thread that entered it"))
+            }
+            None => Err(PyRuntimeError::new_err("grad_tape: left without having been entered")),
+        }
+    }
+
+    /// Frees what backward would need; later backward passes over what was recorded raise.
+    fn clear(&self, py: Python<'_>) -> PyResult<()> {
+        let core = self.core()?;
+        compute(py, || tape::clear(&core))
+    }
+
+    /// Counts clears and finished backward passes.
+    #[getter]
+    fn generation(&self) -> PyResult<u32> {
+        Ok(self.core()?.generation.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// Whether operations on this thread are being recorded on it.
+    #[getter]
+    fn is_recording(&self) -> bool {
+        self.inner.lock().core.as_ref().is_some_and(|core| scope(|s| s.tapes.iter().any(|t| Arc::ptr_eq(t, core))))
+    }
+}
+
+/// What a scope object changes while it is entered.
+#[derive(Clone, Copy, PartialEq)]
+enum Switch {
+    NoGrad,
+    EnableGrad,
+    Anomaly,
+}
+
+/// Scopes that switch recording: entered and left on one thread, any number of times.
+#[pyclass(name = "_Scope", module = "agtape", frozen)]
+pub struct PyScope {
+    switch: Switch,
+    stack: Mutex<Vec<(ThreadId, Unsent<Scope>, Option<crate::plan::PlanOptions>)>>,
+}
+
+#[pymethods]
+impl PyScope {
+    fn __enter__(slf: Bound<'_, PyScope>) -> Bound<'_, PyScope> {
+        let me = slf.get();
+        let switch = me.switch;
+        let mut old = None;
+        if switch == Switch::Anomaly {
+            let now = options();
+            old = Some(set_options(crate::plan::PlanOptions { anomaly: true, ..now }));
+        }
+        let scope = Scope::enter(|s| match switch {
+            Switch::NoGrad => s.paused = true,
+            Switch::EnableGrad => s.paused = false,
+            Switch::Anomaly => s.anomaly = true,
+        });
+        me.stack.lock().push((std::thread::current().id(), Unsent(scope), old));
+        slf
+    }
+
+    fn __exit__(&self, py: Python<'_>, kind: Bound<'_, PyAny>, _value: Bound<'_, PyAny>, _trace: Bound<'_, PyAny>) -> PyResult<bool> {
+        // What was recorded inside is checked inside.
+        let checked = if self.switch == Switch::Anomaly && kind.is_none() { compute(py, || evaluate_pending(&[])) } else { Ok(()) };
+        match self.stack.lock().pop() {
+            Some((thread, scope, old)) if thread == std::thread::current().id() => {
+                drop(scope);
+                if let Some(old) = old {
+                    set_options(old);
+                }
+                checked.map(|()| false)
+            }
+            _ => Err(PyRuntimeError::new_err("a scope must be left on the thread that entered it")),
+        }
+    }
+
+    /// As a decorator: the function runs inside the scope.
+    fn __call__<'py>(slf: Bound<'py, PyScope>, function: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("agtape.functional")?.call_method1("_in_scope", (slf, function))
+    }
+}
+
+fn switch(switch: Switch) -> PyScope {
+    PyScope { switch, stack: Mutex::new(Vec::new()) }
+}
+
+/// A scope in which nothing is recorded.
+///
+/// >>> import agtape as ag
+/// >>> w = ag.param([1.0])
+/// >>> with ag.grad_tape(), ag.no_grad():
+/// ...     y = w * 2
+/// >>> y.requires_grad
+/// False
+#[pyfunction]
+pub fn no_grad() -> PyScope {
+    switch(Switch::NoGrad)
+}
+
+/// A scope in which a recording tape goes on inside `no_grad`.
+#[pyfunction]
+pub fn enable_grad() -> PyScope {
+    switch(Switch::EnableGrad)
+}
+
+/// A scope in which the first NaN or infinity raises FloatingPointError with the op and the line that called it.
+#[pyfunction]
+pub fn detect_anomaly() -> PyScope {
+    switch(Switch::Anomaly)
+}
+
+/// Whether operations on this thread are recorded on a tape.
+#[pyfunction]
+pub fn is_grad_enabled() -> bool {
+    scope(|s| !s.paused && !s.tapes.is_empty())
+}
+
+/// Gradients of outputs with respect to what the innermost tape recorded or watched; None for inputs that were not used.
+#[pyfunction]
+#[pyo3(signature = (outputs, grad_outputs, inputs, create_graph = false, retain_graph = false))]
+pub fn gradient(
+    py: Python<'_>,
+    outputs: Vec<Bound<'_, PyTensor>>,
+    grad_outputs: Vec<Option<Bound<'_, PyTensor>>>,
+    inputs: Vec<Bound<'_, PyTensor>>,
+    create_graph: bool,
+    retain_graph: bool,
+) -> PyResult<Vec<Option<PyTensor>>> {
+    let Some(tape) = scope(|s| s.tapes.last().cloned()) else {
+        return Err(PyRuntimeError::new_err("gradient: no tape is recording"));
+    };
+    if outputs.len() != grad_outputs.len() {
+        return Err(PyValueError::new_err(format!("gradient: {} outputs but {} gradients", outputs.len(), grad_outputs.len())));
+    }
+    let outputs: Vec<_> = outputs.iter().zip(&grad_outputs).map(|(t, g)| (t.get().tensor(), g.as_ref().map(|g| g.get().tensor()))).collect();
+    let inputs: Vec<_> = inputs.iter().map(|t| t.get().tensor()).collect();
+    let found = compute(py, || tape::gradients(&tape, &outputs, &inputs, retain_graph, create_graph))?;
+    Ok(found.into_iter().map(|g| g.map(PyTensor::from)).collect())
+}
+
+/// A fresh source on the innermost tape, linked to the outer ones.
+#[pyfunction]
+pub fn watch(t: &PyTensor) -> PyResult<PyTensor> {
+    Ok(tape::watch(&t.tensor())?.into())
+}
+
+/// Evaluates everything pending that this thread's Python objects hold.
+#[pyfunction]
+pub fn eval_pending(py: Python<'_>) -> PyResult<()> {
+    compute(py, || evaluate_pending(&[]))
+}

@@ -1,0 +1,357 @@
+//! The Python tensor: a name for one version of a value, with its properties and reads.
+use super::convert::{Operand, check_device};
+use super::dtype::PyDType;
+use super::export;
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::graph::{Tensor, Variable, record_version, scope};
+use crate::ops::unary::cast;
+use crate::plan::evaluate;
+use crate::tape;
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::sync::Arc;
+
+/// An array on a device whose operations are recorded and computed when a value is needed.
+///
+/// Made by `ag.tensor`, by creation functions and by operations; it follows NumPy in indexing, broadcasting and dtypes.
+///
+/// >>> import agtape as ag
+/// >>> (ag.tensor([1.0, 2.0]) * 3).tolist()
+/// [3.0, 6.0]
+#[pyclass(name = "Tensor", module = "agtape", frozen, weakref, subclass)]
+pub struct PyTensor {
+    /// The present version; an update puts another one here.
+    current: Mutex<Tensor>,
+}
+
+impl Drop for PyTensor {
+    fn drop(&mut self) {
+        self.current.get_mut().unhold();
+    }
+}
+
+impl From<Tensor> for PyTensor {
+    fn from(tensor: Tensor) -> PyTensor {
+        tensor.hold();
+        PyTensor { current: Mutex::new(tensor) }
+    }
+}
+
+/// Runs the core without the interpreter's lock.
+pub fn compute<T: Send>(py: Python<'_>, f: impl FnOnce() -> Result<T, Error> + Send) -> PyResult<T> {
+    py.detach(f).map_err(PyErr::from)
+}
+
+impl PyTensor {
+    /// The present version.
+    pub fn tensor(&self) -> Tensor {
+        self.current.lock().clone()
+    }
+
+    /// The user's leaf that it is, if it is one.
+    pub fn variable(&self) -> Option<Arc<Variable>> {
+        self.current.lock().node.variable.clone()
+    }
+
+    /// Puts another version in place: what every update ends in.
+    pub fn rebind(&self, new: Tensor) {
+        new.hold();
+        let old = std::mem::replace(&mut *self.current.lock(), new);
+        old.unhold();
+    }
+
+    /// Refuses an in-place change that a recording tape could not see (T08).
+    pub fn check_in_place(&self, op: &'static str) -> PyResult<()> {
+        let is_leaf = self.variable().is_some_and(|v| v.requires_grad());
+        if is_leaf && scope(|s| !s.paused && !s.tapes.is_empty()) {
+            return Err(PyRuntimeError::new_err(format!(
+                "{op}: a leaf that requires a gradient cannot be changed in place while a tape records; use `with ag.no_grad():` or assign_()"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Rebinds to the result of an in-place op: a leaf stays a leaf, anything else is recorded as usual.
+    pub fn update(&self, new: Tensor) -> PyResult<()> {
+        let old = self.tensor();
+        let new = cast(&new, old.dtype());
+        if new.shape() != old.shape() {
+            return Err(PyValueError::new_err(format!("in-place: the result has shape {:?}, the tensor {:?}", new.shape(), old.shape())));
+        }
+        match self.variable() {
+            Some(variable) => self.rebind(leaf_version(&new, variable)),
+            None => self.rebind(new),
+        }
+        Ok(())
+    }
+}
+
+/// A new version of a leaf: the same value under the leaf's identity, recorded on no tape.
+pub fn leaf_version(new: &Tensor, variable: Arc<Variable>) -> Tensor {
+    record_version(new, Some(variable))
+}
+
+#[pymethods]
+impl PyTensor {
+    /// Sizes of the axes.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.current.lock().shape())
+    }
+
+    /// The element type.
+    #[getter]
+    fn dtype(&self) -> PyDType {
+        PyDType(self.current.lock().dtype())
+    }
+
+    /// The device that holds the value: "cpu".
+    #[getter]
+    fn device(&self) -> &'static str {
+        "cpu"
+    }
+
+    /// The number of axes.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.current.lock().rank()
+    }
+
+    /// The number of elements.
+    #[getter]
+    fn size(&self) -> usize {
+        self.current.lock().elems()
+    }
+
+    /// Bytes of one element.
+    #[getter]
+    fn itemsize(&self) -> usize {
+        self.current.lock().dtype().size_bytes()
+    }
+
+    /// Bytes of the elements.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.current.lock().spec().bytes()
+    }
+
+    /// Whether backward reaches it: a leaf that wants a gradient, or recorded on a live tape.
+    #[getter]
+    fn requires_grad(&self) -> bool {
+        self.current.lock().requires_grad()
+    }
+
+    #[setter]
+    fn set_requires_grad(&self, on: bool) -> PyResult<()> {
+        self.requires_grad_in_place(on)
+    }
+
+    /// Whether no tape recorded how it came about.
+    #[getter]
+    fn is_leaf(&self) -> bool {
+        !self.current.lock().node.is_recorded()
+    }
+
+    /// The gradient that backward has summed up for this leaf, or None.
+    #[getter]
+    fn grad(&self) -> Option<PyTensor> {
+        self.variable().and_then(|v| v.grad()).map(PyTensor::from)
+    }
+
+    #[setter]
+    fn set_grad(&self, grad: Option<Bound<'_, PyTensor>>) -> PyResult<()> {
+        let Some(variable) = self.variable() else {
+            return match grad {
+                None => Ok(()),
+                Some(_) => Err(PyRuntimeError::new_err("grad: only a leaf made with requires_grad=True has a gradient")),
+            };
+        };
+        let grad = grad.map(|g| g.get().tensor());
+        if let Some(g) = &grad {
+            let t = self.tensor();
+            if g.shape() != t.shape() || g.dtype() != t.dtype() {
+                return Err(PyValueError::new_err(format!(
+                    "grad: got shape {:?} of {}, expected {:?} of {}",
+                    g.shape(),
+                    g.dtype(),
+                    t.shape(),
+                    t.dtype()
+                )));
+            }
+        }
+        variable.set_grad(grad);
+        Ok(())
+    }
+
+    /// Turns this leaf's gradient on or off and returns it.
+    #[pyo3(name = "requires_grad_", signature = (requires_grad = true))]
+    fn requires_grad_method(slf: Bound<'_, PyTensor>, requires_grad: bool) -> PyResult<Bound<'_, PyTensor>> {
+        slf.get().requires_grad_in_place(requires_grad)?;
+        Ok(slf)
+    }
+
+    /// The checked reference to its storage; evaluates, downloads nothing.
+    #[getter]
+    fn handle(&self, py: Python<'_>) -> PyResult<super::memory::PyHandle> {
+        let t = self.tensor();
+        compute(py, || evaluate(std::slice::from_ref(&t)))?;
+        Ok(super::memory::PyHandle(t.computed()?.storage.handle()))
+    }
+
+    /// The values as a read-only NumPy array, which holds them as long as it lives; bfloat16 gives float32.
+    fn numpy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        export::numpy(py, &self.tensor())
+    }
+
+    #[pyo3(signature = (dtype = None, copy = None))]
+    fn __array__<'py>(&self, py: Python<'py>, dtype: Option<Bound<'py, PyAny>>, copy: Option<bool>) -> PyResult<Bound<'py, PyAny>> {
+        let array = export::numpy(py, &self.tensor())?;
+        let array = match dtype {
+            Some(dtype) => array.call_method1("astype", (dtype,))?,
+            None => array,
+        };
+        if copy == Some(true) { array.call_method0("copy") } else { Ok(array) }
+    }
+
+    /// The value of a tensor with one element, as a Python number.
+    fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let t = self.tensor();
+        if t.elems() != 1 {
+            return Err(PyValueError::new_err(format!("item: only a tensor with one element has one; the shape is {:?}", t.shape())));
+        }
+        export::numpy(py, &t)?.call_method0("item")
+    }
+
+    /// The values as nested lists.
+    fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        export::numpy(py, &self.tensor())?.call_method0("tolist")
+    }
+
+    /// The same value outside every tape.
+    fn detach(&self) -> PyTensor {
+        record_version(&self.tensor(), None).into()
+    }
+
+    /// Takes another tensor's value (same shape) as this tensor's new version; never recorded.
+    fn assign_<'py>(slf: Bound<'py, PyTensor>, value: Operand) -> PyResult<Bound<'py, PyTensor>> {
+        let me = slf.get();
+        let old = me.tensor();
+        let value = cast(&value.beside(old.dtype()), old.dtype());
+        if value.shape() != old.shape() {
+            return Err(PyValueError::new_err(format!("assign_: got shape {:?}, expected {:?}", value.shape(), old.shape())));
+        }
+        let variable = me.variable().unwrap_or_else(|| Arc::new(Variable::new(false)));
+        me.rebind(leaf_version(&value, variable));
+        Ok(slf)
+    }
+
+    /// Fills the gradients of the leaves that this recorded result depends on.
+    ///
+    /// gradient: the gradient of this tensor (needed unless it has one element). inputs: leaves to fill, all by default. retain_graph:
+    /// keep what a second pass needs (default: the value of create_graph). create_graph: record the gradients' own computation.
+    /// Raises RuntimeError for a tensor that no tape recorded or whose tape was used up.
+    ///
+    /// >>> import agtape as ag
+    /// >>> w = ag.param([2.0])
+    /// >>> with ag.grad_tape():
+    /// ...     loss = (w * w).sum()
+    /// >>> loss.backward()
+    /// >>> w.grad.tolist()
+    /// [4.0]
+    #[pyo3(signature = (gradient = None, inputs = None, retain_graph = None, create_graph = false))]
+    fn backward(
+        &self,
+        py: Python<'_>,
+        gradient: Option<Operand>,
+        inputs: Option<Vec<Bound<'_, PyTensor>>>,
+        retain_graph: Option<bool>,
+        create_graph: bool,
+    ) -> PyResult<()> {
+        let loss = self.tensor();
+        let inputs = inputs
+            .map(|list| {
+                list.iter()
+                    .map(|t| t.get().variable().ok_or_else(|| PyValueError::new_err("backward: inputs must be leaves made with requires_grad=True")))
+                    .collect::<PyResult<Vec<_>>>()
+            })
+            .transpose()?;
+        let how = tape::Backward {
+            gradient: gradient.map(|g| g.beside(loss.dtype())),
+            inputs,
+            retain_graph: retain_graph.unwrap_or(create_graph),
+            create_graph,
+        };
+        compute(py, || tape::backward(&loss, how))
+    }
+
+    /// Another device; this build has the CPU only.
+    fn to<'py>(slf: Bound<'py, PyTensor>, target: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTensor>> {
+        if let Ok(device) = target.extract::<String>() {
+            if DType::parse(&device).is_err() {
+                check_device(Some(&device))?;
+                return Ok(slf);
+            }
+        }
+        let dtype: super::convert::DTypeArg = target.extract()?;
+        Bound::new(slf.py(), PyTensor::from(cast(&slf.get().tensor(), dtype.0)))
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        self.current.lock().shape().first().copied().ok_or_else(|| PyTypeError::new_err("len() of a tensor without axes"))
+    }
+
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        let t = self.tensor();
+        if t.elems() != 1 {
+            return Err(PyValueError::new_err(format!(
+                "the truth of a tensor of shape {:?} is ambiguous; use any() or all()",
+                t.shape()
+            )));
+        }
+        self.item(py)?.is_truthy()
+    }
+
+    fn __float__(&self, py: Python<'_>) -> PyResult<f64> {
+        self.item(py)?.extract()
+    }
+
+    fn __int__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.item(py)?.call_method0("__int__")
+    }
+
+    fn __index__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        if self.tensor().dtype().is_float() {
+            return Err(PyTypeError::new_err(format!("a {} tensor is not an index", self.tensor().dtype())));
+        }
+        self.item(py)?.call_method0("__index__")
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        export::repr(py, &self.tensor())
+    }
+
+    fn __hash__(slf: &Bound<'_, PyTensor>) -> isize {
+        slf.as_ptr() as isize >> 4
+    }
+}
+
+impl PyTensor {
+    fn requires_grad_in_place(&self, on: bool) -> PyResult<()> {
+        let t = self.tensor();
+        if on && !t.dtype().is_float() {
+            return Err(PyTypeError::new_err(format!("requires_grad: only floating-point tensors can require a gradient, this is {}", t.dtype())));
+        }
+        if t.node.is_recorded() {
+            return Err(PyRuntimeError::new_err("requires_grad: this tensor was recorded by a tape; only leaves can be changed (use detach())"));
+        }
+        match self.variable() {
+            Some(variable) => variable.set_requires_grad(on),
+            None if on => self.rebind(leaf_version(&t, Arc::new(Variable::new(true)))),
+            None => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,313 @@
+//! The backward walk: from outputs to leaves, newest node first; gradients are accumulated and un-broadcast here and nowhere else.
+use super::{end_generation, forget};
+use crate::backend::op::{Op, ViewOp};
+use crate::error::{Error, Result};
+use crate::graph::{Mark, Node, PENDING_LIMIT, Scope, TapeCore, Tensor, Variable, pending_len, record, scope};
+use crate::ops::{self, Ctx, binary::add, binary::scalar, reduce::sum_to, unary::cast};
+use crate::plan::{evaluate, evaluate_pending, last_plan};
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
+use std::cell::Cell;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What this thread's last backward pass did.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct LastBackward {
+    /// Recorded nodes that were differentiated.
+    pub nodes: usize,
+    /// Kernels of the plan that computed the gradients.
+    pub kernels: usize,
+    /// Bytes of the plan's buffers.
+    pub bytes: usize,
+    /// Whether the plan was found in the cache.
+    pub cache_hit: bool,
+}
+
+thread_local! {
+    static LAST: Cell<LastBackward> = const { Cell::new(LastBackward { nodes: 0, kernels: 0, bytes: 0, cache_hit: false }) };
+}
+
+/// What this thread's last backward pass did.
+pub fn last_backward() -> LastBackward {
+    LAST.with(Cell::get)
+}
+
+/// The arguments of `backward`.
+pub struct Backward {
+    /// The gradient of the loss; needed unless the loss has one element.
+    pub gradient: Option<Tensor>,
+    /// The leaves whose gradients are filled; all if `None`.
+    pub inputs: Option<Vec<Arc<Variable>>>,
+    /// Keep the saved set for another pass.
+    pub retain_graph: bool,
+    /// Record the gradients' own computation.
+    pub create_graph: bool,
+}
+
+/// Gradients by node while the walk is under way.
+struct Walk<'a> {
+    tape: &'a Arc<TapeCore>,
+    waiting: FxHashMap<*const Node, (Arc<Node>, SmallVec<[Option<Tensor>; 1]>)>,
+    order: BinaryHeap<(u64, *const Node)>,
+    leaves: Vec<(Arc<Variable>, Tensor)>,
+    nodes: usize,
+}
+
+/// A tape by its number, for messages.
+fn name(tape: &TapeCore) -> String {
+    format!("tape {}", tape.id)
+}
+
+fn on_tape<'n>(node: &'n Node, tape: &Arc<TapeCore>) -> Option<&'n Mark> {
+    node.marks.iter().rev().find(|m| Arc::ptr_eq(&m.tape, tape))
+}
+
+/// The tape that a backward pass from `t` walks: the innermost that recorded it.
+fn tape_of(op: &'static str, t: &Tensor) -> Result<Arc<TapeCore>> {
+    if let Some(mark) = t.node.marks.iter().rev().find(|m| m.is_live()) {
+        return Ok(mark.tape.clone());
+    }
+    if let Some(mark) = t.node.marks.last() {
+        return Err(used_up(op, &mark.tape));
+    }
+    Err(Error::state(
+        op,
+        "this tensor was not recorded: compute it from leaves that require a gradient inside `with ag.grad_tape():` (it may also have been \
+         computed under ag.no_grad(), or from detached tensors only)",
+    ))
+}
+
+fn used_up(op: &'static str, tape: &TapeCore) -> Error {
+    let message = format!(
+        "{} has freed what this needs: backward() ran before without retain_graph=True, or the tape was cleared; pass retain_graph=True to \
+         the first backward(), or detach() what an earlier pass recorded",
+        name(tape)
+    );
+    Error::state(op, message)
+}
+
+impl Walk<'_> {
+    /// Adds a gradient for a tensor: cast to its dtype and summed down to its shape.
+    fn add(&mut self, t: &Tensor, g: &Tensor) -> Result<()> {
+        let g = cast(g, t.dtype());
+        let g = if g.shape() == t.shape() { g } else { sum_to(&g, t.shape())? };
+        let key = Arc::as_ptr(&t.node);
+        let entry = self.waiting.entry(key).or_insert_with(|| {
+            self.order.push((t.node.id, key));
+            (t.node.clone(), smallvec![None; t.node.outs.len()])
+        });
+        let slot = &mut entry.1[t.index()];
+        *slot = Some(match slot.take() {
+            Some(sum) => add(&sum, &g)?,
+            None => g,
+        });
+        Ok(())
+    }
+
+    /// Whether the walk goes on into an input: a leaf that wants a gradient, or a node of this tape.
+    fn enters(&self, t: &Tensor) -> Result<bool> {
+        if !t.dtype().is_float() {
+            return Ok(false);
+        }
+        if let Some(variable) = &t.node.variable {
+            return Ok(variable.requires_grad());
+        }
+        match on_tape(&t.node, self.tape) {
+            Some(mark) if mark.is_live() => return Ok(true),
+            Some(_) => return Err(used_up("backward", self.tape)),
+            None => {}
+        }
+        let foreign = t.node.marks.iter().find(|m| m.is_live() && !self.tape.outer.contains(&m.tape.id) && !m.tape.outer.contains(&self.tape.id));
+        match foreign {
+            Some(m) => Err(Error::state(
+                "backward",
+                format!(
+                    "the walk over {} reached a value that {} recorded; both are alive, so its gradient would be lost: compute both on \
+                     one tape, or detach() the value if that is meant",
+                    name(self.tape),
+                    name(&m.tape)
+                ),
+            )),
+            None => Ok(false),
+        }
+    }
+
+    /// Differentiates one node.
+    fn node(&mut self, node: &Arc<Node>, grads: &[Option<Tensor>]) -> Result<()> {
+        if let Some(variable) = node.variable.as_ref().filter(|v| v.requires_grad()) {
+            if let Some(g) = grads.first().and_then(Option::as_ref) {
+                self.leaves.push((variable.clone(), g.clone()));
+            }
+            return Ok(());
+        }
+        let (inputs, saved) = {
+            let state = node.state.lock();
+            (state.inputs.clone(), state.saved)
+        };
+        let mut needs = 0;
+        for (i, t) in inputs.iter().enumerate() {
+            needs |= u32::from(self.enters(t)?) << i.min(31);
+        }
+        if needs == 0 {
+            return Ok(());
+        }
+        self.nodes += 1;
+        let ctx = Ctx { node, inputs: &inputs, needs, saved };
+        let out = ops::rule(&node.op).vjp(&ctx, grads)?;
+        for (i, (t, g)) in inputs.iter().zip(out).enumerate() {
+            if let (true, Some(g)) = (needs >> i.min(31) & 1 == 1, g) {
+                self.add(t, &g)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks to the end; long walks are computed in parts, so that pending nodes stay bounded.
+    fn run(&mut self, targets: &mut [(Tensor, Option<Tensor>)]) -> Result<()> {
+        while let Some((_, key)) = self.order.pop() {
+            let Some((node, grads)) = self.waiting.remove(&key) else { continue };
+            for (target, found) in targets.iter_mut() {
+                if Arc::ptr_eq(&target.node, &node) {
+                    *found = grads[target.index()].clone();
+                }
+            }
+            self.node(&node, &grads)?;
+            if pending_len() > PENDING_LIMIT {
+                let mut frontier: Vec<Tensor> = self.waiting.values().flat_map(|(_, g)| g.iter().flatten().cloned()).collect();
+                frontier.extend(self.leaves.iter().map(|(_, g)| g.clone()));
+                frontier.extend(targets.iter().filter_map(|(_, g)| g.clone()));
+                evaluate_pending(&frontier)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The recording state for building gradients: the tape itself records only with `create_graph`, its outer tapes go on.
+fn gradient_scope(tape: &Arc<TapeCore>, create_graph: bool) -> Scope {
+    Scope::enter(|s| {
+        s.tapes.retain(|t| !Arc::ptr_eq(t, tape));
+        if create_graph {
+            s.tapes.push(tape.clone());
+            s.paused = false;
+        }
+    })
+}
+
+fn seed(op: &'static str, t: &Tensor, gradient: Option<&Tensor>) -> Result<Tensor> {
+    if !t.dtype().is_float() {
+        return Err(Error::dtype(op, format!("the output is {}; only floating-point outputs have gradients", t.dtype())));
+    }
+    match gradient {
+        None if t.elems() == 1 => {
+            let one = scalar(1.0, t.dtype());
+            if t.rank() == 0 { Ok(one) } else { ops::view::broadcast_to(&one, t.shape()) }
+        }
+        None => Err(Error::value(op, format!("the output has shape {:?}; pass gradient= of that shape, or reduce it to one element", t.shape()))),
+        Some(g) if g.shape() != t.shape() => {
+            Err(Error::value(op, format!("gradient has shape {:?}, expected {:?}", g.shape(), t.shape())))
+        }
+        Some(g) => Ok(cast(g, t.dtype())),
+    }
+}
+
+/// Fills the gradients of the leaves that a recorded loss depends on.
+pub fn backward(loss: &Tensor, how: Backward) -> Result<()> {
+    let seed = seed("backward", loss, how.gradient.as_ref())?;
+    if let Some(variable) = loss.node.variable.as_ref().filter(|v| v.requires_grad()) {
+        return accumulate(&[(variable.clone(), seed)], how.create_graph);
+    }
+    let tape = tape_of("backward", loss)?;
+    let mut walk = Walk { tape: &tape, waiting: FxHashMap::default(), order: BinaryHeap::new(), leaves: Vec::new(), nodes: 0 };
+    let records = {
+        let _scope = gradient_scope(&tape, how.create_graph);
+        walk.add(loss, &seed)?;
+        walk.run(&mut [])?;
+        scope(|s| !s.paused && !s.tapes.is_empty())
+    };
+    let nodes = walk.nodes;
+    let mut leaves = std::mem::take(&mut walk.leaves);
+    if let Some(wanted) = &how.inputs {
+        leaves.retain(|(v, _)| wanted.iter().any(|w| Arc::ptr_eq(v, w)));
+    }
+    drop(walk);
+    {
+        let _scope = gradient_scope(&tape, how.create_graph);
+        accumulate(&leaves, true)?;
+    }
+    if !how.retain_graph {
+        end_generation(&tape);
+    }
+    if !records {
+        evaluate_pending(&leaves.iter().filter_map(|(v, _)| v.grad()).collect::<Vec<_>>())?;
+    }
+    if !how.retain_graph {
+        forget(&tape)?;
+    }
+    let plan = last_plan();
+    LAST.with(|l| l.set(LastBackward { nodes, kernels: plan.kernels, bytes: plan.buffer_bytes, cache_hit: plan.cache_hit }));
+    Ok(())
+}
+
+/// Adds gradients to the leaves' own.
+fn accumulate(leaves: &[(Arc<Variable>, Tensor)], is_pending: bool) -> Result<()> {
+    for (variable, g) in leaves {
+        let sum = match variable.grad() {
+            Some(old) => add(&old, g)?,
+            None => g.clone(),
+        };
+        variable.set_grad(Some(sum));
+    }
+    if is_pending { Ok(()) } else { evaluate(&leaves.iter().filter_map(|(v, _)| v.grad()).collect::<Vec<_>>()) }
+}
+
+/// Gradients of outputs with respect to tensors that the tape recorded or watched, without touching `.grad`; `None` where an input was
+/// not used. They stay pending, and are recorded with `create_graph`, or on outer tapes.
+pub fn gradients(
+    tape: &Arc<TapeCore>,
+    outputs: &[(Tensor, Option<Tensor>)],
+    inputs: &[Tensor],
+    retain_graph: bool,
+    create_graph: bool,
+) -> Result<Vec<Option<Tensor>>> {
+    let mut targets: Vec<(Tensor, Option<Tensor>)> = inputs.iter().map(|t| (t.clone(), None)).collect();
+    {
+        let _scope = gradient_scope(tape, create_graph);
+        let mut walk = Walk { tape, waiting: FxHashMap::default(), order: BinaryHeap::new(), leaves: Vec::new(), nodes: 0 };
+        for (output, gradient) in outputs {
+            let seed = seed("grad", output, gradient.as_ref())?;
+            if walk.enters(output)? {
+                walk.add(output, &seed)?;
+            }
+        }
+        walk.run(&mut targets)?;
+    }
+    if !retain_graph {
+        end_generation(tape);
+        forget(tape)?;
+    }
+    Ok(targets.into_iter().map(|(_, g)| g).collect())
+}
+
+/// A fresh source on the innermost recording tape, linked to the outer ones that recorded the tensor.
+pub fn watch(t: &Tensor) -> Result<Tensor> {
+    let Some(tape) = scope(|s| s.tapes.last().cloned()) else {
+        return Err(Error::state("watch", "no tape is recording"));
+    };
+    let mut node = {
+        // Recorded on the outer tapes as an ordinary alias, but not yet on the innermost.
+        let _scope = Scope::enter(|s| {
+            s.tapes.pop();
+        });
+        record(Op::View(ViewOp::Alias), smallvec![], smallvec![t.clone()], smallvec![t.spec().clone()], ops::saves)
+    };
+    let generation = tape.generation.load(Relaxed);
+    match Arc::get_mut(&mut node) {
+        Some(inner) => inner.marks.push(Mark { tape: tape.clone(), generation }),
+        None => return Err(Error::Internal("watch: a fresh node is shared")),
+    }
+    tape.nodes.lock().push(Arc::downgrade(&node));
+    Ok(Tensor::first(node))
+}

@@ -1,0 +1,109 @@
+//! Tapes: opening, recording, clearing, and the walk that builds gradients.
+mod backward;
+mod report;
+
+pub use backward::{Backward, LastBackward, backward, gradients, last_backward, watch};
+pub use report::{OpRow, Report, report};
+
+use crate::error::Result;
+use crate::graph::{Node, Scope, Stage, TapeCore, cpu, scope};
+use crate::plan::{evaluate_pending, lock_engine};
+use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+static NEXT_TAPE: AtomicU32 = AtomicU32::new(1);
+
+thread_local! {
+    /// This thread's newest tape, for reports.
+    static NEWEST: RefCell<Weak<TapeCore>> = const { RefCell::new(Weak::new()) };
+}
+
+/// A new tape with a pass pool of its own; opening a top-level tape is an evaluation point.
+pub fn open() -> Result<Arc<TapeCore>> {
+    let outer: Vec<u32> = scope(|s| s.tapes.iter().map(|t| t.id).collect());
+    if outer.is_empty() {
+        evaluate_pending(&[])?;
+    }
+    let pool = cpu().lock().create_pass()?;
+    let tape = Arc::new(TapeCore {
+        id: NEXT_TAPE.fetch_add(1, Relaxed),
+        pool,
+        outer,
+        generation: AtomicU32::new(0),
+        nodes: Mutex::new(Vec::new()),
+    });
+    NEWEST.with(|n| *n.borrow_mut() = Arc::downgrade(&tape));
+    Ok(tape)
+}
+
+/// Records on the tape until the scope is dropped.
+pub fn enter(tape: &Arc<TapeCore>) -> Scope {
+    Scope::enter(|s| {
+        s.tapes.push(tape.clone());
+        s.paused = false;
+    })
+}
+
+/// The innermost recording tape, else this thread's newest.
+pub fn current() -> Option<Arc<TapeCore>> {
+    scope(|s| s.tapes.last().cloned()).or_else(|| NEWEST.with(|n| n.borrow().upgrade()))
+}
+
+/// Frees the tape's saved set and makes its records stale; what others still need moves to the persistent pool.
+pub fn clear(tape: &Arc<TapeCore>) -> Result<()> {
+    evaluate_pending(&[])?;
+    end_generation(tape);
+    forget(tape)
+}
+
+/// Starts a new generation and takes back what the old one saved.
+fn end_generation(tape: &TapeCore) {
+    tape.generation.fetch_add(1, Relaxed);
+    let nodes: Vec<Weak<Node>> = tape.nodes.lock().clone();
+    for node in nodes.iter().filter_map(Weak::upgrade) {
+        if !node.is_recorded() {
+            node.release_saved();
+        }
+    }
+}
+
+/// Computed nodes of ended generations forget their inputs; their values change owner.
+fn forget(tape: &TapeCore) -> Result<()> {
+    let _engine = lock_engine();
+    let nodes = std::mem::take(&mut *tape.nodes.lock());
+    let mut still_recorded = Vec::new();
+    // Newest first, so that a value is freed as soon as its last reader has forgotten it.
+    for weak in nodes.into_iter().rev() {
+        let Some(node) = weak.upgrade() else { continue };
+        if node.marks.iter().any(|m| std::ptr::eq(&*m.tape, tape) && m.is_live()) {
+            still_recorded.push(weak);
+            continue;
+        }
+        if node.state.lock().stage == Stage::Computed {
+            node.set_computed();
+            if !node.is_recorded() {
+                move_values(&node)?;
+            }
+        }
+    }
+    still_recorded.reverse();
+    let mut list = tape.nodes.lock();
+    still_recorded.append(&mut list);
+    *list = still_recorded;
+    Ok(())
+}
+
+/// Values that outlive their tape move to the persistent pool, without a copy.
+fn move_values(node: &Node) -> Result<()> {
+    let state = node.state.lock();
+    let mut pools = cpu().lock();
+    let persistent = pools.persistent();
+    for value in state.values.iter().flatten() {
+        if !persistent.has_number_of(value.storage.handle()) {
+            value.storage.move_to(&mut pools, persistent)?;
+        }
+    }
+    Ok(())
+}
