@@ -29,7 +29,7 @@ demo: $(VENV)/wheel.stamp $(VENV)/demo.stamp ## train on real handwritten digits
 	$(PY) examples/mnist.py
 
 test: setup ## cargo tests, then pytest against the installed wheel
-	cargo test --release $(LOCKED)
+	cargo test --profile quick $(LOCKED)
 	$(PY) -m pytest tests
 
 lint: $(VENV)/test.stamp ## formatting and warnings, Rust and Python; changes nothing

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn counters() {
+    fn counters_are_handed_out_once() {
         let mut g = State::new(5);
         assert_eq!(g.take(counters(RandomKind::Uniform, DType::F32, 9)), State::new(5));
         assert_eq!(g.take(counters(RandomKind::Randint, DType::I32, 9)).counter, 3);

@@ -207,6 +207,17 @@ def hvp(fn, primals, vectors):
     return tuple(products) if isinstance(primals, tuple) else products[0]
 
 
+def _in_scope(scope, function):
+    """The function, run inside a scope each time it is called: what `@ag.no_grad()` makes."""
+
+    @functools.wraps(function)
+    def wrapped(*args, **kwargs):
+        with scope:
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
 class _Sources:
     """The floating leaves of some arguments: `flat` in order, and how to put results back in their places."""
 

@@ -1,7 +1,6 @@
 //! The closed list of ops as data: what a node says and a backend runs.
 use super::kind::{BinaryKind, ReduceKind, UnaryKind};
 use crate::shape::{Axes, Shape};
-use smallvec::SmallVec;
 
 /// One axis of a slice: start, step (not 0), length.
 pub type Range = (isize, isize, usize);
@@ -18,7 +17,7 @@ pub enum ViewOp {
     /// Broadcast to the shape of the node's output.
     Expand,
     /// Every axis restricted to a range; flips have negative steps.
-    Slice(SmallVec<[Range; 4]>),
+    Slice(Box<[Range]>),
 }
 
 /// Random draws: Philox 4x32-10 keyed by (seed, stream), counted from args.
@@ -104,13 +103,13 @@ pub enum Op {
     /// Inputs x, idx, v (v as idx): x with v added at idx along the axis.
     ScatterAlong(usize),
     /// Inputs x, v: x with the slice replaced by v (v has the slice's shape).
-    SliceAssign(SmallVec<[Range; 4]>),
+    SliceAssign(Box<[Range]>),
     /// Random numbers of the output's shape.
     Random(RandomKind),
     /// An optimizer's update.
     Update(UpdateKind),
-    /// A user's op: its forward is recorded as other ops; this node carries its gradient rule (index into the tape layer's registry).
-    Custom(u64),
+    /// A user's op: its outputs are its last inputs, which other ops computed; the node carries the gradient rule.
+    Custom,
 }
 
 impl Op {
@@ -152,7 +151,7 @@ impl Op {
             Op::Update(UpdateKind::Sgd) => "sgd",
             Op::Update(UpdateKind::SgdMomentum) => "sgd_momentum",
             Op::Update(UpdateKind::Adam) => "adam",
-            Op::Custom(_) => "custom",
+            Op::Custom => "custom",
         }
     }
 

@@ -1,4 +1,5 @@
 //! The graph: nodes as recipes with cached values, and who still needs them.
+mod custom;
 mod drop;
 mod node;
 mod pending;
@@ -6,8 +7,9 @@ mod record;
 mod storage;
 mod variable;
 
+pub use custom::CustomRule;
 pub use node::{Node, Out, Saved, Spec, Stage, State, Tensor, Value, next_id};
-pub use pending::{PENDING_LIMIT, pending_len, pending_roots};
+pub use pending::{is_pending_full, pending_roots};
 pub use record::{GradState, Mark, Scope, TapeCore, record, record_version, scope, set_place_hook};
 pub use storage::{CpuPools, HostBuffer, Storage, cpu, persistent_storage};
 pub use variable::Variable;

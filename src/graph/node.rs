@@ -1,4 +1,5 @@
 //! Nodes, the tensors that name their outputs, and the counts of who needs each output.
+use super::custom::CustomRule;
 use super::record::Mark;
 use super::storage::Storage;
 use super::variable::Variable;
@@ -45,8 +46,15 @@ impl Spec {
 pub struct Value {
     /// The storage, shared by views.
     pub storage: Arc<Storage>,
-    /// Where the elements lie.
-    pub layout: Layout,
+    /// Where the elements lie; shared, so that passing a value on copies no sizes.
+    pub layout: Arc<Layout>,
+}
+
+impl Value {
+    /// A value in a storage.
+    pub fn new(storage: Arc<Storage>, layout: Layout) -> Value {
+        Value { storage, layout: Arc::new(layout) }
+    }
 }
 
 /// One output of a node with the counts of those that still need its value.
@@ -102,6 +110,8 @@ pub struct State {
     pub stage: Stage,
     /// What is counted in the `saved` counts on behalf of this node.
     pub saved: Saved,
+    /// The gradient rule of a user's op.
+    pub rule: Option<Arc<dyn CustomRule>>,
 }
 
 /// An op and its inputs: the recipe, and the cached value.
@@ -141,7 +151,7 @@ impl Node {
             marks: SmallVec::new(),
             variable: None,
             place: None,
-            state: Mutex::new(State { inputs, values, stage: Stage::Pending, saved: Saved::default() }),
+            state: Mutex::new(State { inputs, values, stage: Stage::Pending, saved: Saved::default(), rule: None }),
             walk: AtomicU64::new(0),
         }
     }
@@ -153,21 +163,20 @@ impl Node {
 
     /// Drops the value of an output that nobody needs.
     pub fn free_if_unwanted(&self, out: usize) {
-        if self.outs[out].is_wanted() {
+        // A leaf's value is all there is of it; it goes when the node goes.
+        if self.outs[out].is_wanted() || matches!(self.op, Op::Leaf) {
             return;
         }
-        let dropped = {
-            let mut state = self.state.lock();
-            // A leaf's value is all there is of it; it goes when the node goes.
-            if self.op == Op::Leaf { None } else { state.values.get_mut(out).and_then(Option::take) }
-        };
+        let dropped = self.state.lock().values.get_mut(out).and_then(Option::take);
         drop(dropped);
     }
 
     /// Takes the saved counts of this node back; values that nobody needs any more are freed.
     pub fn release_saved(&self) {
-        let (saved, inputs) = {
+        // A user's rule may hold Python objects: it is dropped outside the lock.
+        let (saved, inputs, _rule) = {
             let mut state = self.state.lock();
+            let rule = state.rule.take();
             let saved = std::mem::take(&mut state.saved);
             if saved == Saved::default() {
                 return;
@@ -178,40 +187,57 @@ impl Node {
                     held.push(t.clone());
                 }
             }
-            (saved, held)
+            (saved, held, rule)
         };
         for t in &inputs {
             t.out().saved.fetch_sub(1, Relaxed);
             t.node.free_if_unwanted(t.index());
+        }
+        self.release_outputs(saved);
+    }
+
+    /// After a run: if every output that is wanted has its value, the node is computed and no longer pending on its inputs, which it keeps
+    /// only while a tape may differentiate through it. One that somebody began to need meanwhile stays pending.
+    pub fn complete(&self) {
+        let is_recorded = self.is_recorded();
+        let (was_pending, saved, inputs, _rule) = {
+            let mut state = self.state.lock();
+            let was_pending = state.stage == Stage::Pending;
+            if was_pending && self.outs.iter().zip(&state.values).any(|(out, value)| value.is_none() && out.is_wanted()) {
+                return;
+            }
+            state.stage = Stage::Computed;
+            if is_recorded {
+                if !was_pending {
+                    return;
+                }
+                (true, Saved::default(), state.inputs.clone(), None)
+            } else {
+                (was_pending, std::mem::take(&mut state.saved), std::mem::take(&mut state.inputs), state.rule.take())
+            }
+        };
+        for (i, t) in inputs.iter().enumerate() {
+            let out = t.out();
+            if was_pending {
+                out.pending.fetch_sub(1, Relaxed);
+            }
+            if saved.inputs >> i.min(31) & 1 == 1 {
+                out.saved.fetch_sub(1, Relaxed);
+            }
+            t.node.free_if_unwanted(t.index());
+        }
+        self.release_outputs(saved);
+    }
+
+    fn release_outputs(&self, saved: Saved) {
+        if saved.outputs == 0 {
+            return;
         }
         for (o, out) in self.outs.iter().enumerate() {
             if saved.outputs >> o & 1 == 1 {
                 out.saved.fetch_sub(1, Relaxed);
                 self.free_if_unwanted(o);
             }
-        }
-    }
-
-    /// After it was computed: no longer pending on its inputs; they are kept only while a tape may differentiate through it.
-    pub fn set_computed(&self) {
-        let keep = self.is_recorded();
-        if !keep {
-            self.release_saved();
-        }
-        let inputs: SmallVec<[Tensor; 2]> = {
-            let mut state = self.state.lock();
-            if state.stage == Stage::Computed {
-                if keep { SmallVec::new() } else { std::mem::take(&mut state.inputs) }
-            } else {
-                state.stage = Stage::Computed;
-                for t in &state.inputs {
-                    t.out().pending.fetch_sub(1, Relaxed);
-                }
-                if keep { state.inputs.clone() } else { std::mem::take(&mut state.inputs) }
-            }
-        };
-        for t in &inputs {
-            t.node.free_if_unwanted(t.index());
         }
     }
 }
@@ -299,7 +325,14 @@ impl Tensor {
 
     /// Takes a Python holder back; the value goes if nobody else needs it.
     pub fn unhold(&self) {
-        if self.out().python.fetch_sub(1, Relaxed) == 1 && self.node.marks.len() + self.node.outs.len() > 1 {
+        if self.out().python.fetch_sub(1, Relaxed) != 1 {
+            return;
+        }
+        if self.out().pending.load(Relaxed) > 0 {
+            if self.value().is_some() {
+                super::pending::keep_alive(self.spec().bytes());
+            }
+        } else if self.node.marks.len() + self.node.outs.len() > 1 {
             self.node.free_if_unwanted(self.index());
         }
     }

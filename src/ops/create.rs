@@ -177,5 +177,5 @@ pub fn from_i64(values: &[i64], shape: &[usize]) -> Result<Tensor> {
     let (storage, ptr) = persistent_storage(size_of_val(values))?;
     // SAFETY: the storage is new, as long as the values, and aligned for them.
     unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), ptr.cast(), values.len()) };
-    Ok(Tensor::leaf(Value { storage, layout: Layout::contiguous(shape) }, DType::I64, None))
+    Ok(Tensor::leaf(Value::new(storage, Layout::contiguous(shape)), DType::I64, None))
 }

@@ -43,7 +43,7 @@ pub fn rule(op: &Op) -> &'static dyn Rule {
         Op::IndexPut(_) => &index::IndexPut,
         Op::TakeAlong(_) => &index::TakeAlong,
         Op::ScatterAlong(_) => &index::ScatterAlong,
-        Op::Custom(_) => &custom::Custom,
+        Op::Custom => &custom::Custom,
         Op::Leaf | Op::Const | Op::Arange | Op::ArgExtreme(..) | Op::Random(_) | Op::Update(_) => &NONE,
     }
 }

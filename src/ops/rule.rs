@@ -1,7 +1,8 @@
 //! The contract of a gradient rule: what it keeps is declared, and it neither accumulates nor undoes broadcasting.
 use crate::backend::op::Op;
 use crate::error::{Error, Result};
-use crate::graph::{Node, Saved, Spec, Tensor, record};
+use crate::graph::{Node, Saved, Spec, Tensor, is_pending_full, record};
+use crate::plan::try_evaluate_pending;
 use smallvec::{SmallVec, smallvec};
 
 /// One optional gradient for each input.
@@ -79,7 +80,7 @@ impl Rule for NotDifferentiable {
 }
 
 /// The gradient of a one-output op: present whenever its rule is called.
-pub fn only<'a>(grad_outs: &'a [Option<Tensor>]) -> Result<&'a Tensor> {
+pub fn only(grad_outs: &[Option<Tensor>]) -> Result<&Tensor> {
     grad_outs.first().and_then(Option::as_ref).ok_or(Error::Internal("a gradient rule without an incoming gradient"))
 }
 
@@ -90,12 +91,25 @@ pub fn grads(g: Tensor) -> Result<Grads> {
 
 /// Records an op with one output.
 pub fn make(op: Op, args: SmallVec<[u64; 2]>, inputs: SmallVec<[Tensor; 2]>, spec: Spec) -> Tensor {
-    Tensor::first(record(op, args, inputs, smallvec![spec], super::saves))
+    let t = Tensor::first(record(op, args, inputs, smallvec![spec], super::saves));
+    evaluate_if_full(&t);
+    t
 }
 
 /// Records an op with several outputs.
 pub fn make_many(op: Op, args: SmallVec<[u64; 2]>, inputs: SmallVec<[Tensor; 2]>, specs: SmallVec<[Spec; 1]>) -> Vec<Tensor> {
     let n = specs.len() as u32;
     let node = record(op, args, inputs, specs, super::saves);
-    (0..n).map(|index| Tensor { node: node.clone(), index }).collect()
+    let outs: Vec<Tensor> = (0..n).map(|index| Tensor { node: node.clone(), index }).collect();
+    if let Some(t) = outs.first() {
+        evaluate_if_full(t);
+    }
+    outs
+}
+
+/// Bounds what is pending. What cannot be computed stays pending, and raises when it is asked for by name.
+fn evaluate_if_full(newest: &Tensor) {
+    if is_pending_full() {
+        let _ = try_evaluate_pending(std::slice::from_ref(newest));
+    }
 }

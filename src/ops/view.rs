@@ -166,7 +166,7 @@ pub fn slice(x: &Tensor, ranges: &[Range]) -> Result<Tensor> {
         return Ok(leaf);
     }
     let shape = ranges.iter().map(|r| r.2).collect();
-    Ok(view(x, ViewOp::Slice(SmallVec::from_slice(ranges)), shape))
+    Ok(view(x, ViewOp::Slice(ranges.into()), shape))
 }
 
 /// A slice of a leaf that nobody may differentiate is a strided leaf at once: its offset then is no part of a plan's key.
@@ -182,7 +182,7 @@ fn slice_of_leaf(x: &Tensor, ranges: &[Range]) -> Option<Tensor> {
         state.values.get(x.index())?.clone()?
     };
     let layout = value.layout.slice(ranges);
-    Some(Tensor::leaf(Value { storage: value.storage, layout }, x.dtype(), None))
+    Some(Tensor::leaf(Value::new(value.storage, layout), x.dtype(), None))
 }
 
 /// One axis restricted to `start..end`.
@@ -214,7 +214,7 @@ pub fn slice_assign(x: &Tensor, ranges: &[Range], v: &Tensor) -> Result<Tensor> 
     if is_whole(ranges, x.shape()) {
         return Ok(v);
     }
-    Ok(make(Op::SliceAssign(SmallVec::from_slice(ranges)), smallvec![], smallvec![x.clone(), v], x.spec().clone()))
+    Ok(make(Op::SliceAssign(ranges.into()), smallvec![], smallvec![x.clone(), v], x.spec().clone()))
 }
 
 /// The rule of views and copies; nothing is saved.

@@ -7,7 +7,7 @@ use super::{Launch, Plan, options, run};
 use crate::backend::{Kernel, cpu};
 use crate::backend::op::Op;
 use crate::error::Result;
-use crate::graph::{Stage, Tensor, pending_roots};
+use crate::graph::{Tensor, pending_roots};
 use crate::shape::elems;
 use parking_lot::{Mutex, MutexGuard};
 use std::cell::Cell;
@@ -56,8 +56,20 @@ pub fn evaluate(roots: &[Tensor]) -> Result<()> {
     if roots.iter().all(|t| t.value().is_some()) {
         return Ok(());
     }
+    evaluate_locked(roots, &mut lock_engine())
+}
+
+/// Computes every pending tensor of this thread that Python holds, with `also`, unless another evaluation is under way: for callers that
+/// hold a lock which that evaluation may ask for.
+pub fn try_evaluate_pending(also: &[Tensor]) -> Result<()> {
+    let Some(mut engine) = ENGINE.try_lock() else { return Ok(()) };
+    let mut roots = pending_roots();
+    roots.extend_from_slice(also);
+    evaluate_locked(&roots, &mut engine)
+}
+
+fn evaluate_locked(roots: &[Tensor], engine: &mut Engine) -> Result<()> {
     let options = options();
-    let mut engine = lock_engine();
     let program = Program::new(roots, options)?;
     if program.nodes.is_empty() {
         return Ok(());
@@ -127,18 +139,11 @@ fn work(launch: &Launch) -> u64 {
     }
 }
 
-/// After the run, newest first: a node whose needed outputs exist is computed and forgets its inputs, unless a tape may still
-/// differentiate through it. One that another thread began to need meanwhile stays pending.
+/// After the run, newest first, so that a value goes as soon as its last reader is done with it.
 fn finish(program: Program) {
     let Program { nodes, leaves, .. } = program;
     drop(leaves);
     for node in nodes.iter().rev() {
-        let is_missing = {
-            let state = node.state.lock();
-            state.stage == Stage::Pending && node.outs.iter().zip(&state.values).any(|(out, value)| out.is_wanted() && value.is_none())
-        };
-        if !is_missing {
-            node.set_computed();
-        }
+        node.complete();
     }
 }

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::shape::{Shape, elems};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// A value of the program: where it lies and how.
 #[derive(Clone, Debug)]
@@ -79,7 +80,7 @@ impl Lowering<'_> {
                 self.emit(i, Kernel::Reduce(kind, mask, tree.expr), shape, tree.ins, tree.args)
             }
             Op::View(view) => self.view(i, view),
-            Op::Custom(_) => {
+            Op::Custom => {
                 let first = program.inputs[i].len() - node.outs.len();
                 for o in 0..node.outs.len() {
                     let val = self.input_val(i, first + o)?;
@@ -139,8 +140,8 @@ impl Lowering<'_> {
     pub(super) fn input_val(&mut self, i: usize, k: usize) -> Result<Val> {
         match self.program.inputs[i][k] {
             Input::Leaf(l) => {
-                let layout = self.program.leaves[l as usize].value.layout.clone();
-                Ok(Val { loc: Loc::Leaf(l), layout: Layout { offset: 0, ..layout } })
+                let layout = &self.program.leaves[l as usize].value.layout;
+                Ok(Val { loc: Loc::Leaf(l), layout: Layout { offset: 0, ..(**layout).clone() } })
             }
             Input::Node(n, o) => {
                 if self.vals[n as usize][o as usize].is_none() {
@@ -286,7 +287,7 @@ impl Lowering<'_> {
                     Loc::Scalar(arg) => self.fill(i, o, arg),
                     _ => val,
                 };
-                kept.push(Kept { node: i as u32, out: o as u32, loc: val.loc, layout: val.layout });
+                kept.push(Kept { node: i as u32, out: o as u32, loc: val.loc, layout: Arc::new(val.layout) });
             }
         }
         Ok(kept)

@@ -9,7 +9,7 @@ mod program;
 mod run;
 
 pub use cache::{CacheStats, cache_stats, clear_cache};
-pub use evaluate::{LastPlan, evaluate, evaluate_pending, last_plan, lock_engine};
+pub use evaluate::{LastPlan, evaluate, evaluate_pending, last_plan, lock_engine, try_evaluate_pending};
 
 use crate::backend::Kernel;
 use crate::backend::cpu::Prepared;
@@ -17,6 +17,7 @@ use crate::dtype::DType;
 use crate::layout::Layout;
 use crate::shape::Shape;
 use std::cell::Cell;
+use std::sync::Arc;
 
 /// Where a value of a plan lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +67,7 @@ pub(crate) struct Kept {
     pub node: u32,
     pub out: u32,
     pub loc: Loc,
-    pub layout: Layout,
+    pub layout: Arc<Layout>,
 }
 
 /// A plan: what one evaluation runs.

@@ -4,10 +4,16 @@ use super::{Kept, Launch, Loc, Operand, Place, Plan};
 use crate::backend::cpu::{self, Prepared, View};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::layout::Layout;
 use crate::graph::{HostBuffer, Storage, Value, cpu as cpu_pools};
 use crate::pool::PoolId;
 use smallvec::SmallVec;
 use std::sync::Arc;
+
+/// Small launches between two looks for the user's interrupt.
+const POLL_STRIDE: usize = 32;
+/// Elements from which a launch is no small one.
+const POLL_ELEMS: usize = 1 << 14;
 
 /// Memory of one run: where each leaf and each of the plan's buffers is.
 struct Memory {
@@ -91,8 +97,10 @@ pub(super) fn run(plan: &Plan, program: &Program, anomaly: bool) -> Result<()> {
 }
 
 fn launches(plan: &Plan, program: &Program, memory: &Memory, anomaly: bool) -> Result<()> {
-    for (launch, prepared) in plan.launches.iter().zip(&plan.prepared) {
-        cpu::poll()?;
+    for (i, (launch, prepared)) in plan.launches.iter().zip(&plan.prepared).enumerate() {
+        if i % POLL_STRIDE == 0 || launch.shape.iter().product::<usize>() > POLL_ELEMS {
+            cpu::poll()?;
+        }
         if let Err(error) = launch_one(plan, program, memory, launch, prepared) {
             return Err(match &program.nodes[launch.node as usize].place {
                 Some(place) => error.at(place),
@@ -172,10 +180,14 @@ fn keep(plan: &Plan, program: &Program, mut memory: Memory) -> Result<()> {
                 },
             },
         };
-        let mut layout = kept.layout.clone();
-        if let Loc::Leaf(l) = kept.loc {
-            layout.offset += program.leaves[l as usize].value.layout.offset;
-        }
+        let shift = match kept.loc {
+            Loc::Leaf(l) => program.leaves[l as usize].value.layout.offset,
+            _ => 0,
+        };
+        let layout = match shift {
+            0 => kept.layout.clone(),
+            _ => Arc::new(Layout { offset: kept.layout.offset + shift, ..(*kept.layout).clone() }),
+        };
         program.nodes[kept.node as usize].state.lock().values[kept.out as usize] = Some(Value { storage, layout });
     }
     memory.end(plan)?;

@@ -1,4 +1,6 @@
 //! Operators of the Python tensor: arithmetic, comparison, logic, and their in-place forms.
+// PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
+#![allow(unsafe_op_in_unsafe_fn)]
 use super::convert::Operand;
 use super::tensor::PyTensor;
 use crate::backend::kind::BinaryKind::{self, *};
@@ -146,12 +148,6 @@ pub fn power(a: &PyTensor, b: Operand) -> PyResult<PyTensor> {
         }
     }
     forward(Pow, a, b)
-}
-
-/// An elementwise op of two operands, of which a Python number adapts to the other.
-pub fn pair(kind: BinaryKind, a: Operand, b: Operand) -> PyResult<PyTensor> {
-    let (a, b) = Operand::pair(a, b);
-    Ok(binary(kind, &a, &b)?.into())
 }
 
 /// `where` with numbers that adapt.

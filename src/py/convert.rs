@@ -7,7 +7,7 @@ use crate::ops::binary::host_scalar;
 use numpy::{PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
 use std::sync::Arc;
 
 /// The other operand of an operator.
@@ -62,23 +62,6 @@ impl Operand {
             (Operand::Scalar(a), Operand::Tensor(b)) => (Operand::Scalar(a).beside(b.dtype()), b),
             (a, b) => (a.alone(), b.alone()),
         }
-    }
-}
-
-/// Anything that can become a tensor: tensors, arrays, numbers, nested sequences.
-pub struct ArrayLike(pub Tensor);
-
-impl<'a, 'py> FromPyObject<'a, 'py> for ArrayLike {
-    type Error = PyErr;
-
-    fn extract(obj: Borrowed<'a, 'py, PyAny>) -> PyResult<ArrayLike> {
-        if let Ok(t) = obj.cast::<PyTensor>() {
-            return Ok(ArrayLike(t.get().tensor()));
-        }
-        if let Some(s) = scalar(&obj)? {
-            return Ok(ArrayLike(host_scalar(s, s.weak_dtype())));
-        }
-        Ok(ArrayLike(from_array(&obj, None, None)?))
     }
 }
 
@@ -148,14 +131,14 @@ pub fn from_array(obj: &Bound<'_, PyAny>, dtype: Option<DType>, variable: Option
         let from = array.cast_unchecked::<PyArrayDyn<u8>>().data().cast_const();
         std::ptr::copy_nonoverlapping(from, to, bytes);
     }
-    let value = Value { storage, layout: Layout::contiguous(&shape) };
+    let value = Value::new(storage, Layout::contiguous(&shape));
     let convert = dtype.filter(|d| *d != given);
     let leaf = Tensor::leaf(value, given, if convert.is_none() { variable.clone() } else { None });
     match convert {
         None => Ok(leaf),
         Some(dtype) => {
             let cast = crate::ops::unary::cast(&leaf, dtype);
-            crate::plan::evaluate(std::slice::from_ref(&cast))?;
+            super::tensor::compute(py, || crate::plan::evaluate(std::slice::from_ref(&cast)))?;
             Ok(Tensor::leaf(cast.computed()?, dtype, variable))
         }
     }
@@ -188,44 +171,6 @@ impl<'a, 'py> FromPyObject<'a, 'py> for DTypeArg {
             PyTypeError::new_err(format!("dtype: cannot use {obj:?}; expected a name such as \"float32\", a NumPy dtype or an agtape dtype"))
         })?;
         Ok(DTypeArg(DType::parse(&descr.getattr("name")?.extract::<String>()?)?))
-    }
-}
-
-/// Sizes given as several arguments or as one sequence.
-pub fn dims(args: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
-    if args.len() == 1 {
-        let first = args.get_item(0)?;
-        if let Ok(list) = first.extract::<Vec<i64>>() {
-            return Ok(list);
-        }
-    }
-    args.extract::<Bound<'_, PyAny>>()?.try_iter()?.map(|d| d?.extract::<i64>()).collect()
-}
-
-/// Sizes of a new tensor: none may be negative.
-pub fn sizes(op: &'static str, dims: &[i64]) -> PyResult<Vec<usize>> {
-    dims.iter()
-        .map(|&d| usize::try_from(d).map_err(|_| PyValueError::new_err(format!("{op}: size {d} in shape {dims:?} is negative"))))
-        .collect()
-}
-
-/// Axes: `None`, one integer or several.
-#[derive(Clone, Debug)]
-pub struct AxisArg(pub Option<Vec<i64>>);
-
-impl<'a, 'py> FromPyObject<'a, 'py> for AxisArg {
-    type Error = PyErr;
-
-    fn extract(obj: Borrowed<'a, 'py, PyAny>) -> PyResult<AxisArg> {
-        if obj.is_none() {
-            return Ok(AxisArg(None));
-        }
-        if let Ok(axis) = obj.extract::<i64>() {
-            return Ok(AxisArg(Some(vec![axis])));
-        }
-        obj.extract::<Vec<i64>>()
-            .map(|a| AxisArg(Some(a)))
-            .map_err(|_| PyTypeError::new_err(format!("axis: expected None, an integer or a tuple of integers, got {obj:?}")))
     }
 }
 

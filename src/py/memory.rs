@@ -1,8 +1,10 @@
 //! Handles, statistics and reports as Python objects.
 use super::tape::PyTape;
 use crate::graph::cpu;
-use crate::pool::{Handle, PoolKind, Stats};
+use crate::pool::{Handle, PoolKind, ScopeId, Stats};
 use crate::tape;
+use parking_lot::Mutex;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -158,4 +160,80 @@ pub fn plan_cache_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 #[pyfunction]
 pub fn clear_plan_cache(py: Python<'_>) {
     py.detach(crate::plan::clear_cache);
+}
+
+/// A scope that knows the highest number of active pool bytes inside it, what was held at entry included.
+///
+/// >>> import agtape as ag
+/// >>> with ag.peak_memory() as m:
+/// ...     x = ag.eval(ag.zeros(1000))
+/// >>> m.peak >= 4000
+/// True
+#[pyclass(name = "peak_memory", module = "agtape", frozen)]
+pub struct PyPeak {
+    state: Mutex<Peak>,
+}
+
+enum Peak {
+    New,
+    Open(ScopeId),
+    Closed(usize),
+}
+
+#[pymethods]
+impl PyPeak {
+    #[new]
+    #[pyo3(signature = (device = None))]
+    fn new(device: Option<&str>) -> PyResult<PyPeak> {
+        super::convert::check_device(device)?;
+        Ok(PyPeak { state: Mutex::new(Peak::New) })
+    }
+
+    fn __enter__(slf: Bound<'_, PyPeak>) -> PyResult<Bound<'_, PyPeak>> {
+        let mut state = slf.get().state.lock();
+        if matches!(*state, Peak::Open(_)) {
+            return Err(PyRuntimeError::new_err("peak_memory: this scope is open already"));
+        }
+        *state = Peak::Open(cpu().lock().open_peak_scope());
+        drop(state);
+        Ok(slf)
+    }
+
+    fn __exit__(&self, _kind: Bound<'_, PyAny>, _value: Bound<'_, PyAny>, _trace: Bound<'_, PyAny>) -> bool {
+        let mut state = self.state.lock();
+        if let Peak::Open(id) = *state {
+            *state = Peak::Closed(cpu().lock().close_peak_scope(id));
+        }
+        false
+    }
+
+    /// Bytes; frozen when the scope ends.
+    #[getter]
+    fn peak(&self) -> usize {
+        match *self.state.lock() {
+            Peak::New => 0,
+            Peak::Open(id) => cpu().lock().scope_peak(id).unwrap_or(0),
+            Peak::Closed(peak) => peak,
+        }
+    }
+
+    /// The peak as a dict.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let d = PyDict::new(py);
+        d.set_item("peak", self.peak())?;
+        Ok(d)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("peak_memory(peak={} bytes)", self.peak())
+    }
+}
+
+/// Adds this file's functions to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyHandle>()?;
+    m.add_class::<PyPeak>()?;
+    functions!(m; memory_stats_dict, reset_peak_memory, empty_cache, tape_report_dict, last_plan_dict, last_backward_dict);
+    functions!(m; plan_cache_dict, clear_plan_cache);
+    Ok(())
 }

@@ -1,12 +1,34 @@
 //! The Python module: registration only.
+
+/// Adds functions to the Python module.
+macro_rules! functions {
+    ($m:expr; $($f:path),* $(,)?) => {{
+        $( $m.add_function(pyo3::wrap_pyfunction!($f, $m)?)?; )*
+    }};
+}
+
+mod arguments;
 mod arith;
 mod convert;
+mod creation;
+mod custom;
 mod dtype;
+mod elementwise;
 mod error;
 mod export;
+mod indexing;
+mod joining;
+mod linear;
+mod logic;
 mod memory;
+mod object;
+mod options;
+mod random;
+mod reductions;
+mod shapes;
 mod tape;
 mod tensor;
+mod updates;
 
 use crate::dtype::DType;
 use pyo3::prelude::*;
@@ -47,29 +69,25 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<tensor::PyTensor>()?;
     m.add_class::<dtype::PyDType>()?;
     m.add_class::<tape::PyTape>()?;
-    m.add_class::<memory::PyHandle>()?;
     for d in DType::ALL {
         m.add(if d == DType::Bool { "bool_" } else { d.name() }, dtype::PyDType(d))?;
     }
-    for f in [
-        wrap_pyfunction!(dtype::dtype_of, m)?,
-        wrap_pyfunction!(tape::no_grad, m)?,
-        wrap_pyfunction!(tape::enable_grad, m)?,
-        wrap_pyfunction!(tape::detect_anomaly, m)?,
-        wrap_pyfunction!(tape::is_grad_enabled, m)?,
-        wrap_pyfunction!(tape::gradient, m)?,
-        wrap_pyfunction!(tape::watch, m)?,
-        wrap_pyfunction!(tape::eval_pending, m)?,
-        wrap_pyfunction!(memory::memory_stats_dict, m)?,
-        wrap_pyfunction!(memory::reset_peak_memory, m)?,
-        wrap_pyfunction!(memory::empty_cache, m)?,
-        wrap_pyfunction!(memory::tape_report_dict, m)?,
-        wrap_pyfunction!(memory::last_plan_dict, m)?,
-        wrap_pyfunction!(memory::last_backward_dict, m)?,
-        wrap_pyfunction!(memory::plan_cache_dict, m)?,
-        wrap_pyfunction!(memory::clear_plan_cache, m)?,
-    ] {
-        m.add_function(f)?;
-    }
+    functions!(m; dtype::dtype_of);
+    functions!(m; tape::no_grad, tape::enable_grad, tape::detect_anomaly, tape::is_grad_enabled, tape::is_recording);
+    functions!(m; tape::gradient, tape::watch, tape::rebind, tape::eval_pending);
+    memory::register(m)?;
+    options::register(m)?;
+    creation::register(m)?;
+    random::register(m)?;
+    elementwise::register(m)?;
+    logic::register(m)?;
+    reductions::register(m)?;
+    shapes::register(m)?;
+    joining::register(m)?;
+    linear::register(m)?;
+    indexing::register(m)?;
+    object::register(m)?;
+    updates::register(m)?;
+    custom::register(m)?;
     Ok(())
 }

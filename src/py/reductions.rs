@@ -11,8 +11,8 @@ use crate::graph::Tensor;
 use crate::ops::binary::{binary, host_scalar};
 use crate::ops::cumulative;
 use crate::ops::reduce::{self, reduce};
-use crate::ops::softmax;
-use crate::ops::sort;
+use crate::ops::softmax as rows;
+use crate::ops::sort as order;
 use crate::ops::unary::cast;
 use pyo3::prelude::*;
 
@@ -100,25 +100,25 @@ extremes! {
     (all, All, "Whether all elements over axes are unequal to 0.", "[True, True]"),
 }
 
-/// Variances: name, what it computes and an example's result for [1, 3].
+/// Variances: Rust's name, name, the op, what it computes and an example's result for [1, 3].
 macro_rules! spreads {
-    ($(($name:ident, $what:literal, $result:literal)),* $(,)?) => {
+    ($(($name:ident, $python:literal, $call:path, $what:literal, $result:literal)),* $(,)?) => {
         $(
-            #[doc = concat!($what, "\n\nx: a tensor or array. axis: None for all axes, an integer or a tuple; they are dropped unless keepdims. The divisor is n - correction\n(ddof is NumPy's name for correction). Raises ValueError for an axis that x does not have.\n\n>>> import agtape as ag\n>>> ag.", stringify!($name), "(ag.tensor([1.0, 3.0])).item()\n", $result)]
+            #[doc = concat!($what, "\n\nx: a tensor or array. axis: None for all axes, an integer or a tuple; they are dropped unless keepdims. The divisor is n - correction\n(ddof is NumPy's name for correction). Raises ValueError for an axis that x does not have.\n\n>>> import agtape as ag\n>>> ag.", $python, "(ag.tensor([1.0, 3.0])).item()\n", $result)]
             #[pyfunction]
-            #[pyo3(signature = (x, axis = None, correction = 0.0, keepdims = false, ddof = None))]
+            #[pyo3(name = $python, signature = (x, axis = None, correction = 0.0, keepdims = false, ddof = None))]
             pub fn $name(x: &Bound<'_, PyAny>, axis: Arg<'_>, correction: f64, keepdims: bool, ddof: Option<f64>) -> PyResult<PyTensor> {
-                let axes = axes(stringify!($name), axis.as_ref())?;
-                let x = array(stringify!($name), x)?;
-                Ok(reduce::$name(&x, axes.as_deref(), keepdims, ddof.unwrap_or(correction))?.into())
+                let axes = axes($python, axis.as_ref())?;
+                let x = array($python, x)?;
+                Ok($call(&x, axes.as_deref(), keepdims, ddof.unwrap_or(correction))?.into())
             }
         )*
 
         #[pymethods]
         impl PyTensor {
             $(
-                #[doc = concat!($what, " See `ag.", stringify!($name), "`.")]
-                #[pyo3(signature = (axis = None, correction = 0.0, keepdims = false, ddof = None))]
+                #[doc = concat!($what, " See `ag.", $python, "`.")]
+                #[pyo3(name = $python, signature = (axis = None, correction = 0.0, keepdims = false, ddof = None))]
                 fn $name(slf: &Bound<'_, PyTensor>, axis: Arg<'_>, correction: f64, keepdims: bool, ddof: Option<f64>) -> PyResult<PyTensor> {
                     $name(slf.as_any(), axis, correction, keepdims, ddof)
                 }
@@ -133,8 +133,8 @@ macro_rules! spreads {
 }
 
 spreads! {
-    (var, "The variance over axes; integers become float32.", "1.0"),
-    (std, "The standard deviation over axes; its gradient is 0 where all values are equal.", "1.0"),
+    (variance, "var", reduce::var, "The variance over axes; integers become float32.", "1.0"),
+    (deviation, "std", reduce::std, "The standard deviation over axes; its gradient is 0 where all values are equal.", "1.0"),
 }
 
 /// Functions along one axis with a default, each also a method: what gives one tensor from a tensor and an axis.
@@ -168,8 +168,8 @@ macro_rules! along_axis {
 }
 
 along_axis! {
-    (softmax, softmax::softmax, i64, -1, "e^x divided by its sum along the axis, without overflow; integers become float32.", "[3.0, 3.0]", "[0.5, 0.5]"),
-    (log_softmax, softmax::log_softmax, i64, -1, "The logarithm of softmax along the axis, without overflow.", "[[5.0]]", "[[0.0]]"),
+    (softmax, rows::softmax, i64, -1, "e^x divided by its sum along the axis, without overflow; integers become float32.", "[3.0, 3.0]", "[0.5, 0.5]"),
+    (log_softmax, rows::log_softmax, i64, -1, "The logarithm of softmax along the axis, without overflow.", "[[5.0]]", "[[0.0]]"),
     (cumprod, cumulative::cumprod, Option<i64>, None, "The running product along the axis (None: of all elements in order).", "[1.0, 2.0, 3.0]", "[1.0, 2.0, 6.0]"),
 }
 
@@ -262,7 +262,7 @@ pub fn argmin(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<P
 #[pyo3(signature = (x, axis = Some(-1), descending = false, stable = true))]
 pub fn sort(x: &Bound<'_, PyAny>, axis: Option<i64>, descending: bool, stable: bool) -> PyResult<PyTensor> {
     let _always = stable;
-    Ok(sort::sort(&array("sort", x)?, axis, descending)?.0.into())
+    Ok(order::sort(&array("sort", x)?, axis, descending)?.0.into())
 }
 
 /// The int64 positions that sort x along the axis (None: all elements), NaN last; equal values keep their order.
@@ -276,7 +276,7 @@ pub fn sort(x: &Bound<'_, PyAny>, axis: Option<i64>, descending: bool, stable: b
 #[pyo3(signature = (x, axis = Some(-1), descending = false, stable = true))]
 pub fn argsort(x: &Bound<'_, PyAny>, axis: Option<i64>, descending: bool, stable: bool) -> PyResult<PyTensor> {
     let _always = stable;
-    Ok(sort::argsort(&array("argsort", x)?, axis, descending)?.into())
+    Ok(order::argsort(&array("argsort", x)?, axis, descending)?.into())
 }
 
 /// The k largest (or smallest) along the axis, best first, and their int64 positions.
@@ -290,7 +290,7 @@ pub fn argsort(x: &Bound<'_, PyAny>, axis: Option<i64>, descending: bool, stable
 #[pyfunction]
 #[pyo3(signature = (x, k, axis = -1, largest = true, sorted = true))]
 pub fn topk(x: &Bound<'_, PyAny>, k: &Bound<'_, PyAny>, axis: i64, largest: bool, sorted: bool) -> PyResult<(PyTensor, PyTensor)> {
-    let (values, positions) = sort::topk(&array("topk", x)?, count("topk", "k", k)?, axis, largest, sorted)?;
+    let (values, positions) = order::topk(&array("topk", x)?, count("topk", "k", k)?, axis, largest, sorted)?;
     Ok((values.into(), positions.into()))
 }
 

@@ -192,26 +192,44 @@ pub fn is_grad_enabled() -> bool {
     scope(|s| !s.paused && !s.tapes.is_empty())
 }
 
-/// Gradients of outputs with respect to what the innermost tape recorded or watched; None for inputs that were not used.
+/// The same as `is_grad_enabled`.
 #[pyfunction]
-#[pyo3(signature = (outputs, grad_outputs, inputs, create_graph = false, retain_graph = false))]
+pub fn is_recording() -> bool {
+    is_grad_enabled()
+}
+
+/// Puts another value (of any dtype and shape) into the same tensor object, recorded on no tape; a leaf stays a leaf.
+#[pyfunction]
+pub fn rebind(t: &PyTensor, value: &PyTensor) {
+    let new = super::tensor::leaf_version(&value.tensor(), t.variable().unwrap_or_else(|| Arc::new(crate::graph::Variable::new(false))));
+    t.rebind(new);
+}
+
+/// Gradients of outputs with respect to what the innermost tape that recorded them also recorded or watched; None for inputs that were
+/// not used. A gradient of None stands for ones. Nothing is evaluated or freed, and `.grad` stays as it is.
+#[pyfunction]
+#[pyo3(signature = (outputs, grad_outputs, inputs, create_graph = false, allow_unused = true))]
 pub fn gradient(
     py: Python<'_>,
     outputs: Vec<Bound<'_, PyTensor>>,
     grad_outputs: Vec<Option<Bound<'_, PyTensor>>>,
     inputs: Vec<Bound<'_, PyTensor>>,
     create_graph: bool,
-    retain_graph: bool,
+    allow_unused: bool,
 ) -> PyResult<Vec<Option<PyTensor>>> {
-    let Some(tape) = scope(|s| s.tapes.last().cloned()) else {
-        return Err(PyRuntimeError::new_err("gradient: no tape is recording"));
-    };
     if outputs.len() != grad_outputs.len() {
         return Err(PyValueError::new_err(format!("gradient: {} outputs but {} gradients", outputs.len(), grad_outputs.len())));
     }
     let outputs: Vec<_> = outputs.iter().zip(&grad_outputs).map(|(t, g)| (t.get().tensor(), g.as_ref().map(|g| g.get().tensor()))).collect();
     let inputs: Vec<_> = inputs.iter().map(|t| t.get().tensor()).collect();
-    let found = compute(py, || tape::gradients(&tape, &outputs, &inputs, retain_graph, create_graph))?;
+    let newest = outputs.iter().flat_map(|(t, _)| &t.node.marks).filter(|m| m.is_live()).map(|m| m.tape.clone()).max_by_key(|t| t.id);
+    let Some(tape) = newest.or_else(|| scope(|s| s.tapes.last().cloned())) else {
+        return Ok(inputs.iter().map(|_| None).collect());
+    };
+    let found = compute(py, || tape::gradients(&tape, &outputs, &inputs, true, create_graph))?;
+    if let (false, Some(i)) = (allow_unused, found.iter().position(Option::is_none)) {
+        return Err(PyRuntimeError::new_err(format!("gradient: input {i} was not used in computing the outputs; pass allow_unused=True if that is meant")));
+    }
     Ok(found.into_iter().map(|g| g.map(PyTensor::from)).collect())
 }
 

@@ -2,7 +2,7 @@
 use super::{end_generation, forget};
 use crate::backend::op::{Op, ViewOp};
 use crate::error::{Error, Result};
-use crate::graph::{Mark, Node, PENDING_LIMIT, Scope, TapeCore, Tensor, Variable, pending_len, record, scope};
+use crate::graph::{Mark, Node, Scope, TapeCore, Tensor, Variable, is_pending_full, record, scope};
 use crate::ops::{self, Ctx, binary::add, binary::scalar, reduce::sum_to, unary::cast};
 use crate::plan::{evaluate, evaluate_pending, last_plan};
 use rustc_hash::FxHashMap;
@@ -174,7 +174,7 @@ impl Walk<'_> {
                 }
             }
             self.node(&node, &grads)?;
-            if pending_len() > PENDING_LIMIT {
+            if is_pending_full() {
                 let mut frontier: Vec<Tensor> = self.waiting.values().flat_map(|(_, g)| g.iter().flatten().cloned()).collect();
                 frontier.extend(self.leaves.iter().map(|(_, g)| g.clone()));
                 frontier.extend(targets.iter().filter_map(|(_, g)| g.clone()));

@@ -82,7 +82,7 @@ fn forget(tape: &TapeCore) -> Result<()> {
             continue;
         }
         if node.state.lock().stage == Stage::Computed {
-            node.set_computed();
+            node.complete();
             if !node.is_recorded() {
                 move_values(&node)?;
             }

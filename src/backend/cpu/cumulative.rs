@@ -194,7 +194,7 @@ mod tests {
             let mut strides = crate::shape::strides(&stored).to_vec();
             if swap { strides.reverse(); }
             let elems: usize = shape.iter().product();
-            let first = if flip { shape.iter().zip(&strides).map(|(&d, &s)| d.saturating_sub(1) * s as usize).sum() } else { 0 };
+            let first = if flip && elems > 0 { shape.iter().zip(&strides).map(|(&d, &s)| d.saturating_sub(1) * s as usize).sum() } else { 0 };
             if flip { strides.iter_mut().for_each(|s| *s = -*s); }
             let ints: Vec<i64> = (0..=elems as i64).map(|i| i * 7 % 5 - 2).collect();
             let floats: Vec<f32> = ints.iter().map(|&i| i as f32).collect();

@@ -52,7 +52,7 @@ mod tests {
     fn ranges_cover_everything_once() {
         for elems in [0, 1, 63, 64, 65, 1000, 100_003] {
             let seen: Vec<AtomicUsize> = (0..elems).map(|_| AtomicUsize::new(0)).collect();
-            ranges(elems, 100, |r| r.for_each(|i| drop(seen[i].fetch_add(1, Ordering::Relaxed))));
+            ranges(elems, 100, |r| r.for_each(|i| assert_eq!(seen[i].fetch_add(1, Ordering::Relaxed), 0)));
             assert!(seen.iter().all(|s| s.load(Ordering::Relaxed) == 1));
         }
     }

@@ -1,7 +1,8 @@
 """Owns the argument checks that several functions share; each raises with the op's name, what was given and what was expected."""
 
-import agtape as ag
 import numpy as np
+
+import agtape as ag
 from agtape._core import Tensor
 
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))

@@ -3,13 +3,13 @@ use super::vector::Vector;
 use std::cell::Cell;
 
 /// Terms of an element's sum that are added up before they go to memory: the packed panel of the right side stays in L1.
-const DEPTH: usize = 256;
+const DEPTH: usize = 192;
 /// Rows of the left side packed at a time: DEPTH * ROWS elements stay in L2.
 const ROWS: usize = 192;
 /// Columns of the right side packed at a time.
 const COLS: usize = 1024;
 /// Rows of a register tile.
-const TILE: usize = 8;
+const TILE: usize = 12;
 /// Vectors in a row of a register tile.
 const WIDE: usize = 2;
 
@@ -230,37 +230,34 @@ impl<E: Copy> Tile<E> {
     /// Computes up to TILE rows and WIDE vectors of columns.
     #[inline(always)]
     unsafe fn run<V: Vector<Elem = E>>(mut self, rows: usize, cols: usize) {
-        let last = cols % V::LANES;
+        let last = (cols - 1) % V::LANES + 1;
+        let (is_wide, is_part) = (cols > V::LANES, V::MASKS_FREELY || last < V::LANES);
         let mut left = rows;
         while left > 0 {
-            let step = if left >= 8 {
-                8
-            } else if left >= 4 {
-                4
-            } else if left >= 2 {
-                2
-            } else {
-                1
-            };
+            let step = if left >= TILE { TILE } else { 1 << left.ilog2() };
             // SAFETY: `step` of the rows that are left, `cols` columns.
             unsafe {
-                match (step, cols > V::LANES, last != 0) {
-                    (8, true, false) => self.tile::<V, 8, 2, false>(last),
-                    (8, true, true) => self.tile::<V, 8, 2, true>(last),
-                    (8, false, false) => self.tile::<V, 8, 1, false>(last),
-                    (8, false, true) => self.tile::<V, 8, 1, true>(last),
-                    (4, true, false) => self.tile::<V, 4, 2, false>(last),
-                    (4, true, true) => self.tile::<V, 4, 2, true>(last),
-                    (4, false, false) => self.tile::<V, 4, 1, false>(last),
-                    (4, false, true) => self.tile::<V, 4, 1, true>(last),
-                    (2, true, false) => self.tile::<V, 2, 2, false>(last),
-                    (2, true, true) => self.tile::<V, 2, 2, true>(last),
-                    (2, false, false) => self.tile::<V, 2, 1, false>(last),
-                    (2, false, true) => self.tile::<V, 2, 1, true>(last),
-                    (_, true, false) => self.tile::<V, 1, 2, false>(last),
-                    (_, true, true) => self.tile::<V, 1, 2, true>(last),
-                    (_, false, false) => self.tile::<V, 1, 1, false>(last),
-                    (_, false, true) => self.tile::<V, 1, 1, true>(last),
+                match (step, is_wide, is_part) {
+                    (TILE, true, false) => self.rows::<V, TILE, 2, false>(last),
+                    (TILE, true, true) => self.rows::<V, TILE, 2, true>(last),
+                    (TILE, false, false) => self.rows::<V, TILE, 1, false>(last),
+                    (TILE, false, true) => self.rows::<V, TILE, 1, true>(last),
+                    (8, true, false) => self.rows::<V, 8, 2, false>(last),
+                    (8, true, true) => self.rows::<V, 8, 2, true>(last),
+                    (8, false, false) => self.rows::<V, 8, 1, false>(last),
+                    (8, false, true) => self.rows::<V, 8, 1, true>(last),
+                    (4, true, false) => self.rows::<V, 4, 2, false>(last),
+                    (4, true, true) => self.rows::<V, 4, 2, true>(last),
+                    (4, false, false) => self.rows::<V, 4, 1, false>(last),
+                    (4, false, true) => self.rows::<V, 4, 1, true>(last),
+                    (2, true, false) => self.rows::<V, 2, 2, false>(last),
+                    (2, true, true) => self.rows::<V, 2, 2, true>(last),
+                    (2, false, false) => self.rows::<V, 2, 1, false>(last),
+                    (2, false, true) => self.rows::<V, 2, 1, true>(last),
+                    (_, true, false) => self.rows::<V, 1, 2, false>(last),
+                    (_, true, true) => self.rows::<V, 1, 2, true>(last),
+                    (_, false, false) => self.rows::<V, 1, 1, false>(last),
+                    (_, false, true) => self.rows::<V, 1, 1, true>(last),
                 }
             }
             left -= step;
@@ -271,30 +268,27 @@ impl<E: Copy> Tile<E> {
 
     /// Computes R rows of C vectors; if PART, the last vector has `last` columns only.
     #[inline(always)]
-    unsafe fn tile<V: Vector<Elem = E>, const R: usize, const C: usize, const PART: bool>(&self, last: usize) {
-        // SAFETY: the caller vouches for R rows and the columns; `wrapping` steps may end behind the last row but are not read there.
+    unsafe fn rows<V: Vector<Elem = E>, const R: usize, const C: usize, const PART: bool>(&self, last: usize) {
+        // SAFETY: register arithmetic.
+        let mut sums = unsafe { [[V::zero(); C]; R] };
+        // SAFETY: passed on; row i of a is read at the address of row 0 plus i steps.
         unsafe {
-            let mut sums = [[V::zero(); C]; R];
-            let (mut a, mut b) = (self.a, self.b);
-            for _ in 0..self.k {
-                let mut right = [V::zero(); C];
-                for (j, r) in right.iter_mut().enumerate() {
-                    let at = b.wrapping_add(j * V::LANES);
-                    *r = if PART && j + 1 == C { V::load_first(at, last) } else { V::load(at) };
-                }
-                for (i, row) in sums.iter_mut().enumerate() {
-                    let left = V::splat(a.wrapping_offset(i as isize * self.a_row));
-                    for (s, r) in row.iter_mut().zip(right) {
-                        *s = left.mul_add(r, *s);
-                    }
-                }
-                a = a.wrapping_offset(self.a_col);
-                b = b.wrapping_offset(self.b_step);
+            if R == 1 || self.a_row == 1 {
+                // Packed, or columns of a that lie side by side: one address and constant distances.
+                self.terms::<V, R, C, PART>(std::array::from_fn(|i| self.a.wrapping_add(i)), last, &mut sums);
+            } else {
+                let starts: [*const E; R] = std::array::from_fn(|i| self.a.wrapping_offset(i as isize * self.a_row));
+                // Volatile, or the compiler would go from row to row in one register: a chain of additions that takes longer than the
+                // products.
+                self.terms::<V, R, C, PART>(std::array::from_fn(|i| std::ptr::read_volatile(&starts[i])), last, &mut sums);
             }
-            for (i, row) in sums.into_iter().enumerate() {
-                let c = self.c.wrapping_offset(i as isize * self.c_row);
-                for (j, sum) in row.into_iter().enumerate() {
-                    let at = c.wrapping_add(j * V::LANES);
+        }
+        for (i, row) in sums.into_iter().enumerate() {
+            let c = self.c.wrapping_offset(i as isize * self.c_row);
+            for (j, sum) in row.into_iter().enumerate() {
+                let at = c.wrapping_add(j * V::LANES);
+                // SAFETY: row i, vector j of c.
+                unsafe {
                     if PART && j + 1 == C {
                         (if self.add { V::load_first(at, last).add(sum) } else { sum }).store_first(at, last);
                     } else {
@@ -302,6 +296,36 @@ impl<E: Copy> Tile<E> {
                     }
                 }
             }
+        }
+    }
+
+    /// Adds up the k terms of R rows.
+    #[inline(always)]
+    unsafe fn terms<V: Vector<Elem = E>, const R: usize, const C: usize, const PART: bool>(
+        &self,
+        a: [*const E; R],
+        last: usize,
+        sums: &mut [[V; C]; R],
+    ) {
+        let mut b = self.b;
+        let mut at = 0;
+        for _ in 0..self.k {
+            // SAFETY: the caller vouches for R rows and the columns; `wrapping` steps may end behind the last row but are not read there.
+            unsafe {
+                let mut right = [V::zero(); C];
+                for (j, r) in right.iter_mut().enumerate() {
+                    let at = b.wrapping_add(j * V::LANES);
+                    *r = if PART && j + 1 == C { V::load_first(at, last) } else { V::load(at) };
+                }
+                for (row, a) in sums.iter_mut().zip(a) {
+                    let left = V::splat(a.wrapping_offset(at));
+                    for (s, r) in row.iter_mut().zip(right) {
+                        *s = left.mul_add(r, *s);
+                    }
+                }
+            }
+            at += self.a_col;
+            b = b.wrapping_offset(self.b_step);
         }
     }
 }

@@ -62,6 +62,7 @@ impl<T: Number> Operand<T> {
                 first = strides.iter().map(|&s| s as usize).sum();
                 strides.iter_mut().for_each(|s| *s *= 2);
             }
+            Lie::Reversed if shape.contains(&0) => {}
             Lie::Reversed => {
                 first = shape.iter().zip(&strides).map(|(&d, &s)| d.saturating_sub(1) * s as usize).sum();
                 strides.iter_mut().for_each(|s| *s = -*s);

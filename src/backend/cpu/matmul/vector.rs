@@ -12,6 +12,8 @@ pub trait Vector: Copy {
     const LANES: usize;
     /// Rows and columns of the square that `transpose` handles.
     const SQUARE: usize;
+    /// Whether loading the first few lanes costs no more than loading all.
+    const MASKS_FREELY: bool = false;
     /// All zero.
     unsafe fn zero() -> Self;
     /// One element in every lane.
@@ -142,7 +144,7 @@ mod x86 {
 
     /// Implements `Vector` for a register. Every unsafe block: the caller has the instruction set and vouches for the pointers.
     macro_rules! register {
-        ($(#[$doc:meta])* $name:ident($reg:ty) of $elem:ty, $lanes:literal, square $square:literal by $transpose:ident, mask $mask:expr;
+        ($(#[$doc:meta])* $name:ident($reg:ty) of $elem:ty, $lanes:literal, masks_freely $free:literal, square $square:literal by $transpose:ident, mask $mask:expr;
             $zero:ident $splat:ident $load:ident $load_first:expr; $store:ident $store_first:expr; $add:ident $fma:ident) => {
             $(#[$doc])*
             #[derive(Clone, Copy)]
@@ -153,6 +155,7 @@ mod x86 {
                 type Elem = $elem;
                 const LANES: usize = $lanes;
                 const SQUARE: usize = $square;
+                const MASKS_FREELY: bool = $free;
                 #[inline(always)]
                 unsafe fn zero() -> Self {
                     $name(unsafe { $zero() })
@@ -195,25 +198,25 @@ mod x86 {
 
     register!(
         /// 16 floats in an AVX-512 register.
-        F32x16(__m512) of f32, 16, square 8 by transpose_f32, mask |n: usize| ((1u32 << n) - 1) as __mmask16;
+        F32x16(__m512) of f32, 16, masks_freely true, square 8 by transpose_f32, mask |n: usize| ((1u32 << n) - 1) as __mmask16;
         _mm512_setzero_ps _mm512_set1_ps _mm512_loadu_ps _mm512_maskz_loadu_ps;
         _mm512_storeu_ps _mm512_mask_storeu_ps; _mm512_add_ps _mm512_fmadd_ps
     );
     register!(
         /// 8 doubles in an AVX-512 register.
-        F64x8(__m512d) of f64, 8, square 4 by transpose_f64, mask |n: usize| ((1u32 << n) - 1) as __mmask8;
+        F64x8(__m512d) of f64, 8, masks_freely true, square 4 by transpose_f64, mask |n: usize| ((1u32 << n) - 1) as __mmask8;
         _mm512_setzero_pd _mm512_set1_pd _mm512_loadu_pd _mm512_maskz_loadu_pd;
         _mm512_storeu_pd _mm512_mask_storeu_pd; _mm512_add_pd _mm512_fmadd_pd
     );
     register!(
         /// 8 floats in an AVX register.
-        F32x8(__m256) of f32, 8, square 8 by transpose_f32, mask mask32;
+        F32x8(__m256) of f32, 8, masks_freely false, square 8 by transpose_f32, mask mask32;
         _mm256_setzero_ps _mm256_set1_ps _mm256_loadu_ps |m, p| _mm256_maskload_ps(p, m);
         _mm256_storeu_ps _mm256_maskstore_ps; _mm256_add_ps _mm256_fmadd_ps
     );
     register!(
         /// 4 doubles in an AVX register.
-        F64x4(__m256d) of f64, 4, square 4 by transpose_f64, mask mask64;
+        F64x4(__m256d) of f64, 4, masks_freely false, square 4 by transpose_f64, mask mask64;
         _mm256_setzero_pd _mm256_set1_pd _mm256_loadu_pd |m, p| _mm256_maskload_pd(p, m);
         _mm256_storeu_pd _mm256_maskstore_pd; _mm256_add_pd _mm256_fmadd_pd
     );

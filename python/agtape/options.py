@@ -1,0 +1,123 @@
+"""Owns the scope that changes options, and their defaults from the environment."""
+
+import os
+import threading
+
+from agtape import _core
+
+_PRECISIONS = ("highest", "high")
+_KEPT = threading.local()
+
+
+class options:
+    """A scope with other options; its attributes read the values in force on this thread.
+
+    Args:
+        fuse: whether elementwise chains become one kernel.
+        plan_cache: whether plans are kept and used again.
+        deterministic: whether results are the same bits every time; on the CPU they always are.
+        resident_grads: whether gradients stay on the device; this version always keeps them there.
+        matmul_precision: "highest" or "high"; on the CPU both are the former.
+
+    Environment variables `AGTAPE_FUSE`, `AGTAPE_PLAN_CACHE` and `AGTAPE_DETERMINISTIC` (0 or 1), and `AGTAPE_MATMUL_PRECISION`,
+    set the defaults of the thread that imports agtape.
+
+    Raises:
+        TypeError: a switch is neither True nor False; ValueError: a value that this version does not have.
+
+    >>> import agtape as ag
+    >>> with ag.options(fuse=False) as o:
+    ...     o.fuse
+    False
+    >>> ag.options().fuse
+    True
+    """
+
+    def __init__(self, *, fuse=None, plan_cache=None, deterministic=None, resident_grads=None, matmul_precision=None):
+        switches = {
+            "fuse": fuse,
+            "plan_cache": plan_cache,
+            "deterministic": deterministic,
+            "resident_grads": resident_grads,
+        }
+        for name, value in switches.items():
+            if value is not None and not isinstance(value, bool):
+                raise TypeError(f"options: {name} is {value!r}; expected True or False")
+        if resident_grads is False:
+            raise ValueError("options: resident_grads=False is not available in this version; expected True")
+        if matmul_precision not in (None, *_PRECISIONS):
+            raise ValueError(f"options: matmul_precision is {matmul_precision!r}; expected 'highest' or 'high'")
+        self._plans = {"fuse": fuse, "plan_cache": plan_cache}
+        self._words = {"deterministic": deterministic, "matmul_precision": matmul_precision}
+        self._former = []
+
+    def __enter__(self):
+        words = _words()
+        self._former.append((_core.set_options(**self._plans), dict(words)))
+        words.update({name: value for name, value in self._words.items() if value is not None})
+        return self
+
+    def __exit__(self, *_exception):
+        plans, words = self._former.pop()
+        _core.set_options(**{name: plans[name] for name in self._plans})
+        _words().update(words)
+        return False
+
+    @property
+    def fuse(self):
+        """Whether elementwise chains become one kernel."""
+        return _core.get_options()["fuse"]
+
+    @property
+    def plan_cache(self):
+        """Whether plans are kept and used again."""
+        return _core.get_options()["plan_cache"]
+
+    @property
+    def deterministic(self):
+        """Whether results are the same bits every time."""
+        return _words()["deterministic"]
+
+    @property
+    def matmul_precision(self):
+        """The precision of matrix products."""
+        return _words()["matmul_precision"]
+
+    @property
+    def resident_grads(self):
+        """Whether gradients stay on the device."""
+        return True
+
+    def __repr__(self):
+        names = ("fuse", "plan_cache", "deterministic", "resident_grads", "matmul_precision")
+        return f"options({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+
+
+def _words():
+    """This thread's options that no plan depends on in this version."""
+    if not hasattr(_KEPT, "words"):
+        _KEPT.words = {
+            "deterministic": _switch("AGTAPE_DETERMINISTIC") is not False,
+            "matmul_precision": _precision(),
+        }
+    return _KEPT.words
+
+
+def _switch(name):
+    """An environment variable as True, False or None if it is not set."""
+    text = os.environ.get(name)
+    if text in (None, ""):
+        return None
+    if text not in ("0", "1"):
+        raise ValueError(f"{name} is {text!r}; expected 0 or 1")
+    return text == "1"
+
+
+def _precision():
+    word = os.environ.get("AGTAPE_MATMUL_PRECISION") or "highest"
+    if word not in _PRECISIONS:
+        raise ValueError(f"AGTAPE_MATMUL_PRECISION is {word!r}; expected 'highest' or 'high'")
+    return word
+
+
+_core.set_options(fuse=_switch("AGTAPE_FUSE"), plan_cache=_switch("AGTAPE_PLAN_CACHE"))

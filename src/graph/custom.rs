@@ -1,0 +1,19 @@
+//! The contract of a user's op: its gradient rule lives with the node and goes when the node's tape is done with it.
+use super::node::Tensor;
+use crate::error::Result;
+use smallvec::SmallVec;
+
+/// What a user's op does in backward.
+pub trait CustomRule: Send + Sync {
+    /// The op's name, for messages.
+    fn name(&self) -> &str;
+
+    /// The gradients of the differentiable inputs for given gradients of the outputs, made with recorded ops.
+    fn vjp(&self, inputs: &[Tensor], outputs: &[Tensor], grad_outs: &[Option<Tensor>]) -> Result<SmallVec<[Option<Tensor>; 3]>>;
+}
+
+impl std::fmt::Debug for dyn CustomRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the rule of {}", self.name())
+    }
+}

@@ -1,0 +1,330 @@
+//! Functions that make tensors: from data, constants, ranges, and matrices with a pattern.
+// PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
+#![allow(unsafe_op_in_unsafe_fn)]
+use super::arguments::{array, checked, count, ints, new_shape, number, wrong_type};
+use super::convert::{DTypeArg, check_device, from_array};
+use super::tensor::{PyTensor, leaf_version};
+use crate::dtype::{DType, Scalar};
+use crate::graph::{Scope, Tensor, Variable, record_version};
+use crate::ops::create;
+use crate::ops::unary::cast;
+use crate::ops::view::{broadcast_to, copy as row_major_copy};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::sync::Arc;
+
+type Arg<'py> = Option<Bound<'py, PyAny>>;
+
+fn check_float(op: &str, dtype: DType, requires_grad: bool) -> PyResult<()> {
+    if requires_grad && !dtype.is_float() {
+        return Err(PyTypeError::new_err(format!("{op}: only floating-point tensors can require a gradient, this is {dtype}; pass dtype=\"float32\"")));
+    }
+    Ok(())
+}
+
+/// A new tensor, as a leaf that wants a gradient if asked for.
+pub fn finish(op: &str, t: Tensor, requires_grad: bool) -> PyResult<PyTensor> {
+    check_float(op, t.dtype(), requires_grad)?;
+    Ok(if requires_grad { leaf_version(&t, Arc::new(Variable::new(true))) } else { t }.into())
+}
+
+/// A leaf with a copy of the data, outside every tape.
+fn leaf(op: &str, data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, requires_grad: bool) -> PyResult<PyTensor> {
+    let dtype = dtype.map(|d| d.0);
+    let variable = requires_grad.then(|| Arc::new(Variable::new(true)));
+    if let Ok(given) = data.cast::<PyTensor>() {
+        let t = given.get().tensor();
+        let dtype = dtype.unwrap_or(t.dtype());
+        check_float(op, dtype, requires_grad)?;
+        let _paused = Scope::enter(|s| s.paused = true);
+        let copied = if dtype == t.dtype() { row_major_copy(&t) } else { cast(&t, dtype) };
+        return Ok(record_version(&copied, variable).into());
+    }
+    if let Some(d) = dtype {
+        check_float(op, d, requires_grad)?;
+    }
+    let t = from_array(data, dtype, variable)?;
+    check_float(op, t.dtype(), requires_grad)?;
+    Ok(t.into())
+}
+
+/// A tensor with a copy of the data: an array, a number, nested sequences of numbers, or another tensor.
+///
+/// Arrays keep their dtype; Python floats become float32, ints int64. requires_grad: whether backward fills its `.grad`. Raises TypeError
+/// for data that is no array of booleans, integers or floats, ValueError for an unknown device.
+///
+/// >>> import agtape as ag
+/// >>> ag.tensor([[1.0, 2.0], [3.0, 4.0]]).shape
+/// (2, 2)
+#[pyfunction]
+#[pyo3(signature = (data, dtype = None, device = None, requires_grad = false))]
+pub fn tensor(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&str>, requires_grad: bool) -> PyResult<PyTensor> {
+    check_device(device)?;
+    leaf("tensor", data, dtype, requires_grad)
+}
+
+/// A leaf that wants a gradient, with a copy of the data; integers are refused with TypeError.
+///
+/// >>> import agtape as ag
+/// >>> ag.param([1.0, 2.0]).requires_grad
+/// True
+#[pyfunction]
+#[pyo3(signature = (data, dtype = None, device = None))]
+pub fn param(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
+    check_device(device)?;
+    leaf("param", data, dtype, true)
+}
+
+/// A tensor as it is (in another dtype if asked for), anything else as `ag.tensor` makes it.
+///
+/// copy: True for a copy in any case, False to raise ValueError where one would be needed.
+///
+/// >>> import agtape as ag
+/// >>> x = ag.tensor([1.0])
+/// >>> ag.asarray(x) is x
+/// True
+#[pyfunction]
+#[pyo3(signature = (obj, dtype = None, device = None, copy = None))]
+pub fn asarray<'py>(obj: &Bound<'py, PyAny>, dtype: Option<DTypeArg>, device: Option<&str>, copy: Option<bool>) -> PyResult<Bound<'py, PyTensor>> {
+    check_device(device)?;
+    let py = obj.py();
+    let Ok(given) = obj.cast::<PyTensor>() else {
+        if copy == Some(false) {
+            return Err(PyValueError::new_err("asarray: copy=False, but data from outside is always copied; expected a tensor or copy=None"));
+        }
+        return Bound::new(py, leaf("asarray", obj, dtype, false)?);
+    };
+    let t = given.get().tensor();
+    match dtype.map_or(t.dtype(), |d| d.0) {
+        dtype if dtype != t.dtype() && copy == Some(false) => {
+            Err(PyValueError::new_err(format!("asarray: copy=False, but {} must be converted to {dtype}", t.dtype())))
+        }
+        dtype if dtype != t.dtype() => Bound::new(py, PyTensor::from(cast(&t, dtype))),
+        _ if copy == Some(true) => Bound::new(py, PyTensor::from(row_major_copy(&t))),
+        _ => Ok(given.clone()),
+    }
+}
+
+/// Functions of a shape and of a tensor's shape: name, like-name, number, what they are filled with.
+macro_rules! constants {
+    ($(($name:ident, $like:ident, $value:literal, $what:literal, $result:literal)),* $(,)?) => {
+        $(
+            #[doc = concat!("A tensor of ", $what, ", float32 unless dtype says otherwise.\n\nShape: several integers or a tuple. Raises ValueError for a negative size or an unknown device.\n\n>>> import agtape as ag\n>>> ag.", stringify!($name), "(2).tolist()\n", $result)]
+            #[pyfunction]
+            #[pyo3(signature = (*args, shape = None, dtype = None, device = None, requires_grad = false))]
+            pub fn $name(args: &Bound<'_, PyTuple>, shape: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>, requires_grad: bool) -> PyResult<PyTensor> {
+                check_device(device)?;
+                let (shape, given) = new_shape(stringify!($name), args, shape.as_ref())?;
+                let dtype = dtype.map(|d| d.0).or(given).unwrap_or(DType::F32);
+                finish(stringify!($name), create::full(&shape, Scalar::Int($value), dtype)?, requires_grad)
+            }
+
+            #[doc = concat!("A tensor of ", $what, " with x's shape, and its dtype unless given.\n\n>>> import agtape as ag\n>>> ag.", stringify!($like), "(ag.tensor([5.0, 6.0])).tolist()\n", $result)]
+            #[pyfunction]
+            #[pyo3(signature = (x, dtype = None, device = None))]
+            pub fn $like(x: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
+                check_device(device)?;
+                let x = array(stringify!($like), x)?;
+                Ok(create::full(x.shape(), Scalar::Int($value), dtype.map_or(x.dtype(), |d| d.0))?.into())
+            }
+        )*
+
+        fn register_constants(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            functions!(m; $($name, $like),*);
+            Ok(())
+        }
+    };
+}
+
+constants! {
+    (zeros, zeros_like, 0, "zeros", "[0.0, 0.0]"),
+    (ones, ones_like, 1, "ones", "[1.0, 1.0]"),
+    (empty, empty_like, 0, "zeros (no memory is left uninitialized)", "[0.0, 0.0]"),
+}
+
+fn filled(op: &str, shape: &[usize], value: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
+    if value.cast::<PyTensor>().is_ok() || value.hasattr("dtype")? {
+        let t = array(op, value)?;
+        return Ok(cast(&broadcast_to(&t, shape)?, dtype.unwrap_or(t.dtype())));
+    }
+    let value = number(op, "fill_value", value)?;
+    Ok(create::full(shape, value, dtype.unwrap_or(value.weak_dtype()))?)
+}
+
+/// A tensor filled with a number; its dtype follows the number (float32, int64 or bool) unless given.
+///
+/// shape: an integer or a tuple. Raises ValueError for a negative size, TypeError for what is no number.
+///
+/// >>> import agtape as ag
+/// >>> ag.full((2,), 7.0).tolist()
+/// [7.0, 7.0]
+#[pyfunction]
+#[pyo3(signature = (shape, fill_value, dtype = None, device = None, requires_grad = false))]
+pub fn full(shape: &Bound<'_, PyAny>, fill_value: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&str>, requires_grad: bool) -> PyResult<PyTensor> {
+    check_device(device)?;
+    let shape = checked("full", &ints("full", "shape", shape)?)?;
+    finish("full", filled("full", &shape, fill_value, dtype.map(|d| d.0))?, requires_grad)
+}
+
+/// A tensor filled with a number, with x's shape, and its dtype unless given.
+///
+/// >>> import agtape as ag
+/// >>> ag.full_like(ag.tensor([1.0, 2.0]), 7).tolist()
+/// [7.0, 7.0]
+#[pyfunction]
+#[pyo3(signature = (x, fill_value, dtype = None, device = None))]
+pub fn full_like(x: &Bound<'_, PyAny>, fill_value: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
+    check_device(device)?;
+    let x = array("full_like", x)?;
+    Ok(filled("full_like", x.shape(), fill_value, Some(dtype.map_or(x.dtype(), |d| d.0)))?.into())
+}
+
+/// start, start + step, .. before stop (0, 1, .. before start if that is all): int64 for integers, else float32, unless given.
+///
+/// Raises ValueError for a step of 0 or too many values.
+///
+/// >>> import agtape as ag
+/// >>> ag.arange(1, 7, 2).tolist()
+/// [1, 3, 5]
+#[pyfunction]
+#[pyo3(signature = (start, stop = None, step = None, dtype = None, device = None))]
+pub fn arange(start: &Bound<'_, PyAny>, stop: Arg<'_>, step: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
+    check_device(device)?;
+    let first = number("arange", "start", start)?;
+    let step = step.map_or(Ok(Scalar::Int(1)), |s| number("arange", "step", &s))?;
+    let (start, stop) = match stop {
+        Some(stop) => (first, number("arange", "stop", &stop)?),
+        None => (Scalar::Int(0), first),
+    };
+    Ok(create::arange(start, stop, step, dtype.map(|d| d.0))?.into())
+}
+
+/// num evenly spaced numbers from start to stop, float32 unless dtype says otherwise; without endpoint, stop would be the next.
+///
+/// Raises ValueError for a negative number.
+///
+/// >>> import agtape as ag
+/// >>> ag.linspace(0, 1, 3).tolist()
+/// [0.0, 0.5, 1.0]
+#[pyfunction]
+#[pyo3(signature = (start, stop, num = None, endpoint = true, dtype = None, device = None))]
+pub fn linspace(
+    start: &Bound<'_, PyAny>,
+    stop: &Bound<'_, PyAny>,
+    num: Arg<'_>,
+    endpoint: bool,
+    dtype: Option<DTypeArg>,
+    device: Option<&str>,
+) -> PyResult<PyTensor> {
+    check_device(device)?;
+    let (a, b) = (number("linspace", "start", start)?.as_f64(), number("linspace", "stop", stop)?.as_f64());
+    let n = num.map_or(Ok(50), |n| count("linspace", "num", &n))?;
+    Ok(create::linspace(a, b, n, endpoint, dtype.map_or(DType::F32, |d| d.0))?.into())
+}
+
+/// A matrix with ones on its k-th diagonal and zeros elsewhere, float32 unless dtype says otherwise.
+///
+/// Raises ValueError for a negative size.
+///
+/// >>> import agtape as ag
+/// >>> ag.eye(2).tolist()
+/// [[1.0, 0.0], [0.0, 1.0]]
+#[pyfunction]
+#[pyo3(signature = (n_rows, n_cols = None, k = 0, dtype = None, device = None))]
+pub fn eye(n_rows: &Bound<'_, PyAny>, n_cols: Arg<'_>, k: i64, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
+    check_device(device)?;
+    let n = count("eye", "n_rows", n_rows)?;
+    let m = n_cols.map_or(Ok(n), |c| count("eye", "n_cols", &c))?;
+    Ok(create::eye(n, m, k, dtype.map_or(DType::F32, |d| d.0))?.into())
+}
+
+/// Patterns of matrices, each also a method: name, keyword, what it gives, an example's result for [[1, 2], [3, 4]].
+macro_rules! patterns {
+    ($(($name:ident, $k:ident, $what:literal, $result:literal)),* $(,)?) => {
+        $(
+            #[doc = concat!($what, "\n\nRaises ValueError for a shape that does not fit.\n\n>>> import agtape as ag\n>>> ag.", stringify!($name), "(ag.tensor([[1, 2], [3, 4]])).tolist()\n", $result)]
+            #[pyfunction]
+            #[pyo3(signature = (x, $k = 0))]
+            pub fn $name(x: &Bound<'_, PyAny>, $k: i64) -> PyResult<PyTensor> {
+                Ok(create::$name(&array(stringify!($name), x)?, $k)?.into())
+            }
+        )*
+
+        #[pymethods]
+        impl PyTensor {
+            $(
+                #[doc = concat!($what, " See `ag.", stringify!($name), "`.")]
+                #[pyo3(signature = ($k = 0))]
+                fn $name(&self, $k: i64) -> PyResult<PyTensor> {
+                    Ok(create::$name(&self.tensor(), $k)?.into())
+                }
+            )*
+        }
+
+        fn register_patterns(m: &Bound<'_, PyModule>) -> PyResult<()> {
+            functions!(m; $($name),*);
+            Ok(())
+        }
+    };
+}
+
+patterns! {
+    (triu, k, "The last two axes with zeros below the k-th diagonal.", "[[1, 2], [0, 4]]"),
+    (tril, k, "The last two axes with zeros above the k-th diagonal.", "[[1, 0], [3, 4]]"),
+    (diag, k, "The k-th diagonal of a matrix, or a matrix with a vector on its k-th diagonal.", "[1, 4]"),
+}
+
+/// The diagonal of two axes, moved by offset, as a new last axis.
+///
+/// Raises ValueError for axes that x does not have, or the same axis twice.
+///
+/// >>> import agtape as ag
+/// >>> ag.diagonal(ag.tensor([[1, 2], [3, 4]]), offset=1).tolist()
+/// [2]
+#[pyfunction]
+#[pyo3(signature = (x, offset = 0, axis1 = 0, axis2 = 1))]
+pub fn diagonal(x: &Bound<'_, PyAny>, offset: i64, axis1: i64, axis2: i64) -> PyResult<PyTensor> {
+    Ok(create::diagonal(&array("diagonal", x)?, offset, axis1, axis2)?.into())
+}
+
+#[pymethods]
+impl PyTensor {
+    /// The diagonal of two axes. See `ag.diagonal`.
+    #[pyo3(signature = (offset = 0, axis1 = 0, axis2 = 1))]
+    fn diagonal(&self, offset: i64, axis1: i64, axis2: i64) -> PyResult<PyTensor> {
+        Ok(create::diagonal(&self.tensor(), offset, axis1, axis2)?.into())
+    }
+}
+
+/// A tensor with a copy of another library's array, by DLPack.
+///
+/// x: an object with `__dlpack__`, on the CPU. copy: False raises ValueError, since this version always copies.
+///
+/// >>> import agtape as ag, numpy as np
+/// >>> ag.from_dlpack(np.arange(3.0)).tolist()
+/// [0.0, 1.0, 2.0]
+#[pyfunction]
+#[pyo3(signature = (x, device = None, copy = None))]
+pub fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&str>, copy: Option<bool>) -> PyResult<PyTensor> {
+    check_device(device)?;
+    if copy == Some(false) {
+        return Err(PyValueError::new_err("from_dlpack: copy=False is not available in this version; expected None or True"));
+    }
+    if !x.hasattr("__dlpack__")? {
+        return Err(wrong_type("from_dlpack", x, "an object with __dlpack__"));
+    }
+    if x.cast::<PyTensor>().is_ok() {
+        return leaf("from_dlpack", x, None, false);
+    }
+    let view = x.py().import("numpy")?.call_method1("from_dlpack", (x,))?;
+    leaf("from_dlpack", &view, None, false)
+}
+
+/// Adds this file's functions to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    register_constants(m)?;
+    register_patterns(m)?;
+    functions!(m; tensor, param, asarray, full, full_like, arange, linspace, eye, diagonal, from_dlpack);
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Python's custom ops: a gradient rule that the backward walk calls with the interpreter's lock held.
+use super::error::remember;
+use super::tensor::PyTensor;
+use crate::error::{Error, Result};
+use crate::graph::{CustomRule, Tensor};
+use crate::ops::Grads;
+use crate::ops::custom::custom as record_custom;
+use crate::ops::unary::zeros_like;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use std::sync::Arc;
+
+/// A Python function `rule(grads, inputs, outputs)` that returns one gradient or None an input.
+struct PyRule {
+    name: String,
+    function: Py<PyAny>,
+}
+
+fn list<'py>(py: Python<'py>, tensors: impl IntoIterator<Item = Tensor>) -> PyResult<Bound<'py, PyList>> {
+    let objects: Vec<PyTensor> = tensors.into_iter().map(PyTensor::from).collect();
+    PyList::new(py, objects)
+}
+
+impl PyRule {
+    fn call(&self, inputs: &[Tensor], outputs: &[Tensor], grad_outs: &[Option<Tensor>]) -> PyResult<Grads> {
+        Python::attach(|py| {
+            let grads = outputs.iter().zip(grad_outs).map(|(o, g)| g.clone().unwrap_or_else(|| zeros_like(o)));
+            let args = (list(py, grads)?, list(py, inputs.iter().cloned())?, list(py, outputs.iter().cloned())?);
+            let found = self.function.bind(py).call1(args)?;
+            let found: Vec<Option<Bound<'_, PyTensor>>> = found.extract().map_err(|_| {
+                PyTypeError::new_err(format!("custom op {}: the rule returned {}; expected a list with a tensor or None for each input", self.name, found.get_type()))
+            })?;
+            Ok(found.into_iter().map(|g| g.map(|g| g.get().tensor())).collect())
+        })
+    }
+}
+
+impl CustomRule for PyRule {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn vjp(&self, inputs: &[Tensor], outputs: &[Tensor], grad_outs: &[Option<Tensor>]) -> Result<Grads> {
+        self.call(inputs, outputs, grad_outs).map_err(|raised| {
+            // It leaves as itself.
+            remember(raised);
+            Error::state("custom", format!("the gradient rule of {} raised", self.name))
+        })
+    }
+}
+
+/// The outputs as results of one node with a gradient rule; the outputs themselves where no tape needs it.
+///
+/// inputs: the tensors that the rule gives gradients for. outputs: what the forward made of them, unrecorded. rule(grads, inputs, outputs)
+/// gets lists of tensors and returns a list with one gradient or None an input.
+#[pyfunction]
+pub fn custom(inputs: Vec<Bound<'_, PyTensor>>, outputs: Vec<Bound<'_, PyTensor>>, rule: Py<PyAny>, name: String) -> PyResult<Vec<PyTensor>> {
+    let core = |list: &[Bound<'_, PyTensor>]| list.iter().map(|t| t.get().tensor()).collect::<Vec<Tensor>>();
+    let rule = Arc::new(PyRule { name, function: rule });
+    Ok(record_custom(rule, &core(&inputs), &core(&outputs))?.into_iter().map(PyTensor::from).collect())
+}
+
+/// Adds this file's functions to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    functions!(m; custom);
+    Ok(())
+}

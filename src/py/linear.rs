@@ -1,0 +1,193 @@
+//! Products: matmul, dot and their kind, einsum and tensordot.
+use super::arguments::{array, arrays, ints, operand, pair};
+use super::tensor::PyTensor;
+use crate::backend::kind::ReduceKind;
+use crate::graph::Tensor;
+use crate::ops::binary::mul;
+use crate::ops::create;
+use crate::ops::einsum as einstein;
+use crate::ops::matmul as product;
+use crate::ops::reduce::reduce;
+use crate::ops::view::{permute_axes, reshape_to};
+use crate::shape;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+
+/// The matrix product by NumPy's rules: vectors count as a row on the left and a column on the right; leading axes broadcast.
+///
+/// Raises ValueError if the inner sizes differ or an operand has no axes.
+///
+/// >>> import agtape as ag
+/// >>> ag.matmul(ag.ones(2, 3), ag.ones(3, 4)).shape
+/// (2, 4)
+#[pyfunction]
+pub fn matmul(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+    let (a, b) = pair("matmul", x1, x2)?;
+    Ok(product::matmul(&a, &b)?.into())
+}
+
+fn dot_product(a: &Tensor, b: &Tensor) -> PyResult<PyTensor> {
+    if a.rank() == 0 || b.rank() == 0 {
+        return Ok(mul(a, b)?.into());
+    }
+    if b.rank() <= 2 {
+        return Ok(product::matmul(a, b)?.into());
+    }
+    contracted("dot", a, b, &[-1], &[-2])
+}
+
+/// NumPy's dot: the inner product of vectors, the product of matrices; in general over the last axis and the second to last.
+///
+/// Raises ValueError if those sizes differ.
+///
+/// >>> import agtape as ag
+/// >>> ag.dot(ag.tensor([1.0, 2.0]), ag.tensor([3.0, 4.0])).item()
+/// 11.0
+#[pyfunction]
+pub fn dot(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+    let (a, b) = pair("dot", x1, x2)?;
+    dot_product(&a, &b)
+}
+
+/// The inner products of vectors along an axis; the other axes broadcast.
+///
+/// Raises ValueError if shapes do not broadcast or the vectors differ in length.
+///
+/// >>> import agtape as ag
+/// >>> ag.vecdot(ag.tensor([[1.0, 2.0]]), ag.tensor([[3.0, 4.0]])).tolist()
+/// [11.0]
+#[pyfunction]
+#[pyo3(signature = (x1, x2, axis = -1))]
+pub fn vecdot(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>, axis: i64) -> PyResult<PyTensor> {
+    let (a, b) = pair("vecdot", x1, x2)?;
+    let (i, j) = (shape::axis("vecdot", axis, a.rank())?, shape::axis("vecdot", axis, b.rank())?);
+    if a.shape()[i] != b.shape()[j] {
+        return Err(PyValueError::new_err(format!("vecdot: shapes {:?} and {:?}: axis {axis} must have one size", a.shape(), b.shape())));
+    }
+    let y = mul(&a, &b)?;
+    let sum = reduce(ReduceKind::Sum, &y, Some(&[axis]), false)?;
+    Ok(crate::ops::unary::cast(&sum, y.dtype()).into())
+}
+
+/// All products of an element of one with an element of the other, flattened.
+///
+/// >>> import agtape as ag
+/// >>> ag.outer(ag.tensor([1, 2]), ag.tensor([3, 4])).tolist()
+/// [[3, 4], [6, 8]]
+#[pyfunction]
+pub fn outer(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+    let (a, b) = pair("outer", x1, x2)?;
+    Ok(mul(&reshape_to(&a, &[a.elems(), 1]), &reshape_to(&b, &[1, b.elems()]))?.into())
+}
+
+/// The product summed over pairs of axes: one matrix product.
+fn contracted(op: &'static str, a: &Tensor, b: &Tensor, of_a: &[i64], of_b: &[i64]) -> PyResult<PyTensor> {
+    if of_a.len() != of_b.len() {
+        return Err(PyValueError::new_err(format!("{op}: axes {of_a:?} and {of_b:?}; expected as many of both")));
+    }
+    let (i, j) = (shape::axes(op, of_a, a.rank())?, shape::axes(op, of_b, b.rank())?);
+    let inner = |t: &Tensor, axes: &[usize]| axes.iter().map(|&x| t.shape()[x]).collect::<Vec<usize>>();
+    if inner(a, &i) != inner(b, &j) {
+        let (sa, sb) = (a.shape(), b.shape());
+        return Err(PyValueError::new_err(format!("{op}: shapes {sa:?} and {sb:?} differ along axes {of_a:?} and {of_b:?}")));
+    }
+    let rest = |t: &Tensor, axes: &[usize]| (0..t.rank()).filter(|x| !axes.contains(x)).collect::<Vec<usize>>();
+    let (left, right) = (rest(a, &i), rest(b, &j));
+    let k = shape::elems(&inner(a, &i));
+    let rows = permute_axes(a, &[&left[..], &i].concat());
+    let columns = permute_axes(b, &[&j[..], &right].concat());
+    let (m, n) = (shape::elems(&inner(a, &left)), shape::elems(&inner(b, &right)));
+    let y = product::matmul(&reshape_to(&rows, &[m, k]), &reshape_to(&columns, &[k, n]))?;
+    Ok(reshape_to(&y, &[inner(a, &left), inner(b, &right)].concat()).into())
+}
+
+/// The product summed over axes: over the last n of x1 and the first n of x2, or over a pair of lists of axes.
+///
+/// Raises ValueError if those sizes differ.
+///
+/// >>> import agtape as ag
+/// >>> ag.tensordot(ag.ones(2, 3, 4), ag.ones(3, 4, 5), axes=2).shape
+/// (2, 5)
+#[pyfunction]
+#[pyo3(signature = (x1, x2, axes = None))]
+pub fn tensordot(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>, axes: Option<Bound<'_, PyAny>>) -> PyResult<PyTensor> {
+    let (a, b) = pair("tensordot", x1, x2)?;
+    let count = match &axes {
+        None => Some(2),
+        Some(given) => given.extract::<i64>().ok(),
+    };
+    if let Some(n) = count {
+        if n < 0 || n > a.rank().min(b.rank()) as i64 {
+            return Err(PyValueError::new_err(format!("tensordot: got {n} axes for shapes {:?} and {:?}", a.shape(), b.shape())));
+        }
+        let (first, last): (Vec<i64>, Vec<i64>) = ((0..n).collect(), (-n..0).collect());
+        return contracted("tensordot", &a, &b, &last, &first);
+    }
+    let both: Vec<Bound<'_, PyAny>> = axes.iter().flat_map(|x| x.try_iter()).flatten().collect::<PyResult<_>>()?;
+    let [of_a, of_b] = &both[..] else {
+        return Err(PyValueError::new_err("tensordot: expected axes as an integer or a pair of lists"));
+    };
+    contracted("tensordot", &a, &b, &ints("tensordot", "axes", of_a)?, &ints("tensordot", "axes", of_b)?)
+}
+
+/// Einstein summation by NumPy's rules, with repeated labels, ellipses and an implicit output.
+///
+/// Raises ValueError for an equation that does not fit the operands.
+///
+/// >>> import agtape as ag
+/// >>> ag.einsum("ij,jk->ik", ag.ones(2, 3), ag.ones(3, 4)).shape
+/// (2, 4)
+#[pyfunction]
+#[pyo3(signature = (equation, *operands))]
+pub fn einsum(equation: &Bound<'_, PyAny>, operands: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
+    let Ok(text) = equation.cast::<PyString>() else {
+        return Err(super::arguments::wrong_type("einsum", equation, "an equation such as \"ij,jk->ik\""));
+    };
+    let is_list = operands.len() == 1 && (operands.get_item(0)?.is_instance_of::<pyo3::types::PyList>() || operands.get_item(0)?.is_instance_of::<PyTuple>());
+    let list = if is_list { arrays("einsum", &operands.get_item(0)?)? } else { arrays("einsum", operands.as_any())? };
+    Ok(einstein::einsum(text.to_str()?, &list)?.into())
+}
+
+/// The sum of a diagonal of two axes, moved by offset.
+///
+/// Raises ValueError for axes that x does not have.
+///
+/// >>> import agtape as ag
+/// >>> ag.trace(ag.tensor([[1.0, 2.0], [3.0, 4.0]])).item()
+/// 5.0
+#[pyfunction]
+#[pyo3(signature = (x, offset = 0, axis1 = 0, axis2 = 1))]
+pub fn trace(x: &Bound<'_, PyAny>, offset: i64, axis1: i64, axis2: i64) -> PyResult<PyTensor> {
+    let diagonal = create::diagonal(&array("trace", x)?, offset, axis1, axis2)?;
+    Ok(reduce(ReduceKind::Sum, &diagonal, Some(&[-1]), false)?.into())
+}
+
+#[pymethods]
+impl PyTensor {
+    /// The matrix product. See `ag.matmul`.
+    fn matmul(&self, other: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+        let a = self.tensor();
+        let b = operand("matmul", other)?.beside(a.dtype());
+        Ok(product::matmul(&a, &b)?.into())
+    }
+
+    /// NumPy's dot. See `ag.dot`.
+    fn dot(&self, other: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+        let a = self.tensor();
+        let b = operand("dot", other)?.beside(a.dtype());
+        dot_product(&a, &b)
+    }
+
+    /// The sum of a diagonal. See `ag.trace`.
+    #[pyo3(signature = (offset = 0, axis1 = 0, axis2 = 1))]
+    fn trace(slf: &Bound<'_, PyTensor>, offset: i64, axis1: i64, axis2: i64) -> PyResult<PyTensor> {
+        trace(slf.as_any(), offset, axis1, axis2)
+    }
+}
+
+/// Adds this file's functions to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    functions!(m; matmul, dot, vecdot, outer, tensordot, einsum, trace);
+    Ok(())
+}

@@ -1,0 +1,273 @@
+//! What makes a tensor a good Python object: conversions, copies, pickling, DLPack, formatting, values set in place.
+// PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
+#![allow(unsafe_op_in_unsafe_fn)]
+use super::arguments::{array, number, operand};
+use super::convert::{DTypeArg, check_device, from_array};
+use super::dtype::PyDType;
+use super::export;
+use super::tensor::{PyTensor, compute};
+use crate::dtype::DType;
+use crate::graph::{Tensor, Variable, record_version};
+use crate::ops::create::full;
+use crate::ops::unary::cast;
+use crate::ops::view::{broadcast_to, copy as row_major_copy};
+use crate::plan::evaluate;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use std::sync::Arc;
+
+/// x in another dtype; its gradient goes back in x's dtype.
+///
+/// x: a tensor or array of any shape. copy: True (the default) or False; values never change, so both may share memory. Raises TypeError
+/// for an unknown dtype.
+///
+/// >>> import agtape as ag
+/// >>> ag.astype(ag.tensor([1.7]), "int64").tolist()
+/// [1]
+#[pyfunction]
+#[pyo3(signature = (x, dtype, copy = true, device = None))]
+pub fn astype(x: &Bound<'_, PyAny>, dtype: DTypeArg, copy: bool, device: Option<&str>) -> PyResult<PyTensor> {
+    let _values_never_change = copy;
+    check_device(device)?;
+    Ok(cast(&array("astype", x)?, dtype.0).into())
+}
+
+/// Methods that convert to a dtype: name, dtype, its name.
+macro_rules! conversions {
+    ($(($name:ident, $dtype:ident, $what:literal)),* $(,)?) => {
+        #[pymethods]
+        impl PyTensor {
+            $(
+                #[doc = concat!("As ", $what, ". See `ag.astype`.")]
+                #[pyo3(name = $what)]
+                fn $name(&self) -> PyTensor {
+                    cast(&self.tensor(), DType::$dtype).into()
+                }
+            )*
+        }
+    };
+}
+
+conversions! {
+    (to_float, F32, "float"),
+    (to_double, F64, "double"),
+    (to_half, F16, "half"),
+    (to_bfloat16, BF16, "bfloat16"),
+    (to_int, I32, "int"),
+    (to_long, I64, "long"),
+    (to_bool, Bool, "bool"),
+}
+
+/// Makes a tensor again from what a pickle holds.
+#[pyfunction]
+pub fn rebuild(values: &Bound<'_, PyAny>, dtype: DTypeArg, requires_grad: bool) -> PyResult<PyTensor> {
+    let variable = requires_grad.then(|| Arc::new(Variable::new(true)));
+    Ok(from_array(values, Some(dtype.0), variable)?.into())
+}
+
+/// What DLPack asks for: device type and number.
+type DLPackDevice = (i32, i32);
+
+impl PyTensor {
+    /// A leaf that shares the value, which never changes.
+    fn duplicate(&self) -> PyTensor {
+        let variable = self.variable().map(|v| Arc::new(Variable::new(v.requires_grad())));
+        record_version(&self.tensor(), variable).into()
+    }
+
+    fn wants_grad(&self) -> bool {
+        self.variable().is_some_and(|v| v.requires_grad())
+    }
+
+    /// Takes a number for every element.
+    fn fill(&self, op: &'static str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.check_in_place(op)?;
+        let t = self.tensor();
+        let value = number(op, "value", value)?;
+        self.update(full(t.shape(), value, t.dtype())?)
+    }
+}
+
+#[pymethods]
+impl PyTensor {
+    /// In another dtype. See `ag.astype`.
+    #[pyo3(signature = (dtype, copy = true, device = None))]
+    fn astype(&self, dtype: DTypeArg, copy: bool, device: Option<&str>) -> PyResult<PyTensor> {
+        let _values_never_change = copy;
+        check_device(device)?;
+        Ok(cast(&self.tensor(), dtype.0).into())
+    }
+
+    /// On the CPU, where it is.
+    fn cpu(slf: Bound<'_, PyTensor>) -> Bound<'_, PyTensor> {
+        slf
+    }
+
+    /// A row-major copy; gradients flow through it.
+    fn copy(&self) -> PyTensor {
+        row_major_copy(&self.tensor()).into()
+    }
+
+    /// A row-major copy, by PyTorch's name.
+    fn clone(&self) -> PyTensor {
+        row_major_copy(&self.tensor()).into()
+    }
+
+    /// Itself: values are read with any strides.
+    fn contiguous(slf: Bound<'_, PyTensor>) -> Bound<'_, PyTensor> {
+        slf
+    }
+
+    /// Sets every element to 0 and returns itself. Raises RuntimeError on a leaf that wants a gradient while a tape records.
+    fn zero_(slf: Bound<'_, PyTensor>) -> PyResult<Bound<'_, PyTensor>> {
+        slf.get().fill("zero_", pyo3::types::PyInt::new(slf.py(), 0).as_any())?;
+        Ok(slf)
+    }
+
+    /// Sets every element to a number and returns itself. Raises RuntimeError on a leaf that wants a gradient while a tape records.
+    fn fill_<'py>(slf: Bound<'py, PyTensor>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTensor>> {
+        slf.get().fill("fill_", value)?;
+        Ok(slf)
+    }
+
+    /// Takes another tensor's values, broadcast and converted, and returns itself. Raises RuntimeError on a leaf that wants a gradient
+    /// while a tape records.
+    fn copy_<'py>(slf: Bound<'py, PyTensor>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTensor>> {
+        let me = slf.get();
+        me.check_in_place("copy_")?;
+        let t = me.tensor();
+        let value = cast(&operand("copy_", value)?.beside(t.dtype()), t.dtype());
+        me.update(row_major_copy(&broadcast_to(&value, t.shape())?))?;
+        Ok(slf)
+    }
+
+    fn __copy__(&self) -> PyTensor {
+        self.duplicate()
+    }
+
+    fn __deepcopy__(&self, _memo: &Bound<'_, PyAny>) -> PyTensor {
+        let new = self.duplicate();
+        if let (Some(to), Some(grad)) = (new.variable(), self.variable().and_then(|v| v.grad())) {
+            to.set_grad(Some(record_version(&grad, None)));
+        }
+        new
+    }
+
+    /// NumPy's array (bfloat16 as float32, which holds it exactly), the dtype, and whether it is a leaf that wants a gradient.
+    fn __reduce__<'py>(slf: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, PyTuple>> {
+        let py = slf.py();
+        let t = slf.get().tensor();
+        let args = (export::numpy(py, &t)?, PyDType(t.dtype()), slf.get().wants_grad());
+        (py.import("agtape._core")?.getattr("rebuild")?, args).into_pyobject(py)
+    }
+
+    fn __format__(&self, py: Python<'_>, spec: &str) -> PyResult<String> {
+        let t = self.tensor();
+        if spec.is_empty() {
+            return export::repr(py, &t);
+        }
+        if t.elems() != 1 {
+            return Err(PyTypeError::new_err(format!("format: {spec:?} is for one number; the tensor has shape {:?}", t.shape())));
+        }
+        export::numpy(py, &t)?.call_method0("item")?.call_method1("__format__", (spec,))?.extract()
+    }
+
+    /// The values for another library, read-only where its version of DLPack can say so, else a copy; bfloat16 as float32.
+    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<Bound<'py, PyAny>>,
+        max_version: Option<(i64, i64)>,
+        dl_device: Option<DLPackDevice>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if stream.is_some() || dl_device.is_some_and(|d| d != (1, 0)) {
+            return Err(PyValueError::new_err(format!("__dlpack__: got stream {stream:?} and device {dl_device:?}; expected None and the CPU, (1, 0)")));
+        }
+        let array = export::numpy(py, &record_version(&self.tensor(), None))?;
+        let kwargs = PyDict::new(py);
+        match max_version {
+            Some(version) if version.0 >= 1 && copy != Some(true) => {
+                kwargs.set_item("max_version", version)?;
+                array.call_method("__dlpack__", (), Some(&kwargs))
+            }
+            _ if copy == Some(false) => Err(PyValueError::new_err("__dlpack__: copy=False needs max_version of at least (1, 0), which can say read-only")),
+            _ => array.call_method0("copy")?.call_method0("__dlpack__"),
+        }
+    }
+
+    /// DLPack's name of the CPU.
+    fn __dlpack_device__(&self) -> DLPackDevice {
+        (1, 0)
+    }
+
+    /// NumPy leaves operators with arrays on the left to the tensor.
+    #[classattr]
+    fn __array_ufunc__(py: Python<'_>) -> Py<PyAny> {
+        py.None()
+    }
+
+    #[classattr]
+    fn __array_priority__() -> f64 {
+        1000.0
+    }
+
+    /// The array API's namespace: the package.
+    #[pyo3(signature = (*, api_version = None))]
+    fn __array_namespace__<'py>(&self, py: Python<'py>, api_version: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
+        match api_version {
+            None | Some("2021.12" | "2022.12" | "2023.12" | "2024.12") => Ok(py.import("agtape")?.into_any()),
+            Some(other) => Err(PyValueError::new_err(format!("__array_namespace__: version {other:?}; expected \"2021.12\" to \"2024.12\""))),
+        }
+    }
+
+    /// The array API's `to_device`: the CPU only.
+    #[pyo3(signature = (device, /, *, stream = None))]
+    fn to_device<'py>(slf: Bound<'py, PyTensor>, device: &str, stream: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyTensor>> {
+        let _none_on_the_cpu = stream;
+        check_device(Some(device))?;
+        Ok(slf)
+    }
+}
+
+/// The tensors among arguments, also inside nested containers.
+fn gather(obj: &Bound<'_, PyAny>, found: &mut Vec<Tensor>) -> PyResult<()> {
+    if let Ok(t) = obj.cast::<PyTensor>() {
+        found.push(t.get().tensor());
+    } else if let Ok(list) = obj.cast::<PyList>() {
+        list.iter().try_for_each(|o| gather(&o, found))?;
+    } else if let Ok(tuple) = obj.cast::<PyTuple>() {
+        tuple.iter().try_for_each(|o| gather(&o, found))?;
+    } else if let Ok(dict) = obj.cast::<PyDict>() {
+        dict.values().iter().try_for_each(|o| gather(&o, found))?;
+    } else if !(obj.is_none() || obj.is_instance_of::<PyString>()) {
+        let (leaves, _build): (Bound<'_, PyList>, Bound<'_, PyAny>) = obj.py().import("agtape.tree")?.call_method1("flatten", (obj,))?.extract()?;
+        for leaf in leaves.iter().filter(|leaf| !leaf.is(obj)) {
+            gather(&leaf, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// Computes the tensors given, also those inside nested lists, tuples, dicts and dataclasses; downloads nothing.
+///
+/// Raises what computing them raises, such as IndexError for an index out of range.
+///
+/// >>> import agtape as ag
+/// >>> x = ag.tensor([1.0]) + 1
+/// >>> ag.eval(x, [x * 2, {"y": x * 3}])
+#[pyfunction]
+#[pyo3(signature = (*tensors))]
+pub fn eval(tensors: &Bound<'_, PyTuple>) -> PyResult<()> {
+    let mut found = Vec::new();
+    gather(tensors.as_any(), &mut found)?;
+    compute(tensors.py(), || evaluate(&found))
+}
+
+/// Adds this file's functions to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    functions!(m; astype, rebuild, eval);
+    Ok(())
+}

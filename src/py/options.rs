@@ -1,0 +1,86 @@
+//! Options of plans, and what devices there are.
+use super::convert::check_device;
+use super::tensor::compute;
+use crate::graph::cpu;
+use crate::plan::{PlanOptions, lock_engine, options, set_options as replace_options};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+fn as_dict<'py>(py: Python<'py>, o: &PlanOptions) -> PyResult<Bound<'py, PyDict>> {
+    let d = PyDict::new(py);
+    d.set_item("fuse", o.fuse)?;
+    d.set_item("plan_cache", o.cache)?;
+    d.set_item("anomaly", o.anomaly)?;
+    Ok(d)
+}
+
+/// The options in force on this thread, as a dict.
+#[pyfunction]
+pub fn get_options(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    as_dict(py, &options())
+}
+
+/// Changes options of this thread (None: unchanged) and returns the former ones as a dict.
+#[pyfunction]
+#[pyo3(signature = (fuse = None, plan_cache = None, anomaly = None))]
+pub fn set_options(py: Python<'_>, fuse: Option<bool>, plan_cache: Option<bool>, anomaly: Option<bool>) -> PyResult<Bound<'_, PyDict>> {
+    let now = options();
+    let new = PlanOptions { fuse: fuse.unwrap_or(now.fuse), cache: plan_cache.unwrap_or(now.cache), anomaly: anomaly.unwrap_or(now.anomaly) };
+    as_dict(py, &replace_options(new))
+}
+
+/// The devices of this build.
+///
+/// >>> import agtape as ag
+/// >>> ag.devices()
+/// ['cpu']
+#[pyfunction]
+pub fn devices() -> Vec<&'static str> {
+    vec!["cpu"]
+}
+
+/// The device that new tensors lie on unless told otherwise.
+///
+/// >>> import agtape as ag
+/// >>> ag.get_default_device()
+/// 'cpu'
+#[pyfunction]
+pub fn get_default_device() -> &'static str {
+    "cpu"
+}
+
+/// Sets the device that new tensors lie on; raises ValueError for one that this build does not have.
+///
+/// >>> import agtape as ag
+/// >>> ag.set_default_device("cpu")
+#[pyfunction]
+pub fn set_default_device(device: &str) -> PyResult<()> {
+    check_device(Some(device))
+}
+
+/// Waits for what a device was given; on the CPU everything is done when it returns.
+///
+/// >>> import agtape as ag
+/// >>> ag.synchronize()
+#[pyfunction]
+#[pyo3(signature = (device = None))]
+pub fn synchronize(device: Option<&str>) -> PyResult<()> {
+    check_device(device)
+}
+
+/// Frees every pool of a device and makes its handles stale: tensors on it can no longer be read. Gives the bytes freed.
+#[pyfunction]
+#[pyo3(signature = (device = None))]
+pub fn reset(py: Python<'_>, device: Option<&str>) -> PyResult<usize> {
+    check_device(device)?;
+    compute(py, || {
+        let _nothing_runs = lock_engine();
+        Ok(cpu().lock().reset_all())
+    })
+}
+
+/// Adds this file's functions to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    functions!(m; get_options, set_options, devices, get_default_device, set_default_device, synchronize, reset);
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! Random tensors and the generator's state.
+use super::arguments::{array, checked, ints, new_shape, number, wrong_type};
+use super::convert::{DTypeArg, check_device};
+use super::creation::finish;
+use super::tensor::PyTensor;
+use crate::dtype::{DType, Scalar};
+use crate::ops::random;
+use crate::rng::State;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+type Arg<'py> = Option<Bound<'py, PyAny>>;
+
+fn dtype_or_f32(dtype: Option<DTypeArg>, given: Option<DType>) -> DType {
+    dtype.map(|d| d.0).or(given).unwrap_or(DType::F32)
+}
+
+fn size(op: &str, size: Arg<'_>) -> PyResult<Vec<usize>> {
+    size.map_or(Ok(Vec::new()), |s| checked(op, &ints(op, "size", &s)?))
+}
+
+fn float(op: &str, name: &str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
+    Ok(number(op, name, value)?.as_f64())
+}
+
+/// Random numbers, uniform in [0, 1), float32 unless dtype says otherwise.
+///
+/// Shape: several integers or a tuple. Raises ValueError for a negative size, TypeError for a dtype that is no float.
+///
+/// >>> import agtape as ag
+/// >>> ag.rand(2, 3).shape
+/// (2, 3)
+#[pyfunction]
+#[pyo3(signature = (*args, shape = None, dtype = None, device = None, requires_grad = false))]
+pub fn rand(args: &Bound<'_, PyTuple>, shape: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>, requires_grad: bool) -> PyResult<PyTensor> {
+    check_device(device)?;
+    let (shape, given) = new_shape("rand", args, shape.as_ref())?;
+    finish("rand", random::uniform(&shape, 0.0, 1.0, dtype_or_f32(dtype, given))?, requires_grad)
+}
+
+/// Random numbers, normal with mean 0 and standard deviation 1, float32 unless dtype says otherwise.
+///
+/// Shape: several integers or a tuple. Raises ValueError for a negative size, TypeError for a dtype that is no float.
+///
+/// >>> import agtape as ag
+/// >>> ag.randn((2, 3)).shape
+/// (2, 3)
+#[pyfunction]
+#[pyo3(signature = (*args, shape = None, dtype = None, device = None, requires_grad = false))]
+pub fn randn(args: &Bound<'_, PyTuple>, shape: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>, requires_grad: bool) -> PyResult<PyTensor> {
+    check_device(device)?;
+    let (shape, given) = new_shape("randn", args, shape.as_ref())?;
+    finish("randn", random::normal(&shape, 0.0, 1.0, dtype_or_f32(dtype, given))?, requires_grad)
+}
+
+/// Random numbers, uniform in [low, high), of shape size (None: one number).
+///
+/// Raises ValueError unless low <= high and both are finite.
+///
+/// >>> import agtape as ag
+/// >>> ag.uniform(-1, 1, (2,)).shape
+/// (2,)
+#[pyfunction]
+#[pyo3(name = "uniform", signature = (low = None, high = None, size = None, dtype = None, device = None))]
+pub fn uniform_(low: Arg<'_>, high: Arg<'_>, size: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
+    check_device(device)?;
+    let low = low.map_or(Ok(0.0), |v| float("uniform", "low", &v))?;
+    let high = high.map_or(Ok(1.0), |v| float("uniform", "high", &v))?;
+    Ok(random::uniform(&self::size("uniform", size)?, low, high, dtype_or_f32(dtype, None))?.into())
+}
+
+/// Random numbers, normal with mean loc and standard deviation scale, of shape size (None: one number).
+///
+/// Raises ValueError for a negative scale.
+///
+/// >>> import agtape as ag
+/// >>> ag.normal(5, 0.0, (2,)).tolist()
+/// [5.0, 5.0]
+#[pyfunction]
+#[pyo3(name = "normal", signature = (loc = None, scale = None, size = None, dtype = None, device = None))]
+pub fn normal_(loc: Arg<'_>, scale: Arg<'_>, size: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
+    check_device(device)?;
+    let loc = loc.map_or(Ok(0.0), |v| float("normal", "loc", &v))?;
+    let scale = scale.map_or(Ok(1.0), |v| float("normal", "scale", &v))?;
+    Ok(random::normal(&self::size("normal", size)?, loc, scale, dtype_or_f32(dtype, None))?.into())
+}
+
+/// Random integers in [low, high), or in [0, low) if that is all, of shape size (None: one), int64 unless dtype says otherwise.
+///
+/// Raises ValueError if there is no such integer, TypeError for a dtype that is no integer.
+///
+/// >>> import agtape as ag
+/// >>> ag.randint(3, 4, (2,)).tolist()
+/// [3, 3]
+#[pyfunction]
+#[pyo3(signature = (low, high = None, size = None, dtype = None, device = None))]
+pub fn randint(low: &Bound<'_, PyAny>, high: Arg<'_>, size: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
+    check_device(device)?;
+    let bound = |name: &str, v: &Bound<'_, PyAny>| match number("randint", name, v)? {
+        Scalar::Int(i) => Ok(i),
+        _ => Err(wrong_type("randint", v, &format!("an integer for {name}"))),
+    };
+    let first = bound("low", low)?;
+    let (low, high) = match high {
+        Some(high) => (first, bound("high", &high)?),
+        None => (0, first),
+    };
+    let dtype = dtype.map_or(DType::I64, |d| d.0);
+    Ok(random::randint(&self::size("randint", size)?, low, high, dtype)?.into())
+}
+
+/// 0, 1, .. n - 1 in random order for an integer n; a tensor with its first axis in random order.
+///
+/// Raises ValueError for a negative n or a tensor without axes.
+///
+/// >>> import agtape as ag
+/// >>> sorted(ag.permutation(4).tolist())
+/// [0, 1, 2, 3]
+#[pyfunction]
+#[pyo3(signature = (x, device = None))]
+pub fn permutation(x: &Bound<'_, PyAny>, device: Option<&str>) -> PyResult<PyTensor> {
+    check_device(device)?;
+    if x.cast::<PyTensor>().is_err() && x.extract::<i64>().is_ok() {
+        return Ok(random::permutation(super::arguments::count("permutation", "n", x)?)?.into());
+    }
+    Ok(random::shuffled(&array("permutation", x)?)?.into())
+}
+
+/// True with probability p, of shape size (None: one), as bools.
+///
+/// Raises ValueError unless p is from 0 to 1.
+///
+/// >>> import agtape as ag
+/// >>> ag.bernoulli(1.0, (2,)).tolist()
+/// [True, True]
+#[pyfunction]
+#[pyo3(signature = (p = 0.5, size = None, device = None))]
+pub fn bernoulli(p: f64, size: Arg<'_>, device: Option<&str>) -> PyResult<PyTensor> {
+    check_device(device)?;
+    Ok(random::bernoulli(&self::size("bernoulli", size)?, p)?.into())
+}
+
+/// x with elements set to 0 with probability p and the others scaled by 1 / (1 - p).
+///
+/// Raises ValueError unless p is from 0 to 1 and x a float.
+///
+/// >>> import agtape as ag
+/// >>> ag.dropout(ag.ones(2), 0.0).tolist()
+/// [1.0, 1.0]
+#[pyfunction]
+#[pyo3(signature = (x, p = 0.5))]
+pub fn dropout(x: &Bound<'_, PyAny>, p: f64) -> PyResult<PyTensor> {
+    Ok(random::dropout(&array("dropout", x)?, p)?.into())
+}
+
+/// The generator's seed and position; states are equal if what is drawn next is.
+#[pyclass(name = "RngState", module = "agtape._core", frozen, eq, hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PyRngState(State);
+
+#[pymethods]
+impl PyRngState {
+    #[new]
+    #[pyo3(signature = (seed, counter = 0))]
+    fn new(seed: u64, counter: u64) -> PyRngState {
+        PyRngState(State { seed, counter })
+    }
+
+    /// The seed.
+    #[getter]
+    fn seed(&self) -> u64 {
+        self.0.seed
+    }
+
+    /// How many counters were taken since the seed.
+    #[getter]
+    fn counter(&self) -> u64 {
+        self.0.counter
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> (Py<PyAny>, (u64, u64)) {
+        let state = slf.get().0;
+        (slf.get_type().into_any().unbind(), (state.seed, state.counter))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("RngState(seed={}, counter={})", self.0.seed, self.0.counter)
+    }
+}
+
+/// Starts the random numbers anew from a seed.
+///
+/// seed: an integer from 0 to 2**64 - 1. Raises ValueError for another one.
+///
+/// >>> import agtape as ag
+/// >>> ag.manual_seed(0)
+/// >>> x = ag.rand(3)
+/// >>> ag.manual_seed(0)
+/// >>> ag.array_equal(x, ag.rand(3))
+/// True
+#[pyfunction]
+pub fn manual_seed(seed: &Bound<'_, PyAny>) -> PyResult<()> {
+    let wide: i128 = seed.extract().map_err(|_| wrong_type("manual_seed", seed, "an integer from 0 to 2**64 - 1"))?;
+    let seed = u64::try_from(wide).map_err(|_| PyValueError::new_err(format!("manual_seed: got {wide}; expected an integer from 0 to 2**64 - 1")))?;
+    random::manual_seed(seed);
+    Ok(())
+}
+
+/// The state of the random numbers: comparable with ==, and to be pickled.
+///
+/// >>> import agtape as ag
+/// >>> state = ag.get_rng_state()
+/// >>> x = ag.rand(3)
+/// >>> ag.get_rng_state() == state
+/// False
+#[pyfunction]
+pub fn get_rng_state() -> PyRngState {
+    PyRngState(random::get_state())
+}
+
+/// Puts the random numbers back to a state that `ag.get_rng_state` gave. Raises TypeError for anything else.
+///
+/// >>> import agtape as ag
+/// >>> state = ag.get_rng_state()
+/// >>> x = ag.rand(3)
+/// >>> ag.set_rng_state(state)
+/// >>> ag.array_equal(x, ag.rand(3))
+/// True
+#[pyfunction]
+pub fn set_rng_state(state: &Bound<'_, PyAny>) -> PyResult<()> {
+    let known = state.cast::<PyRngState>().map_err(|_| wrong_type("set_rng_state", state, "what ag.get_rng_state() returned"))?;
+    random::set_state(known.get().0);
+    Ok(())
+}
+
+/// Adds this file's functions to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyRngState>()?;
+    functions!(m; rand, randn, uniform_, normal_, randint, permutation, bernoulli, dropout, manual_seed, get_rng_state, set_rng_state);
+    Ok(())
+}

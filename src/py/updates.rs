@@ -1,0 +1,150 @@
+//! Optimizer updates of Python's leaves: one fused node a parameter, all of them run by one plan.
+use super::tensor::{PyTensor, compute, leaf_version};
+use crate::backend::op::Op;
+use crate::graph::{Scope, Stage, Tensor, Variable};
+use crate::ops::update::{AdamHyper, SgdHyper, adam, sgd};
+use crate::plan::evaluate_pending;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+type Leaves<'py> = Vec<Bound<'py, PyTensor>>;
+
+thread_local! {
+    /// Leaves that have new versions which no plan has computed yet, from calls with evaluate=False.
+    static WAITING: RefCell<Vec<Py<PyTensor>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Refuses lists of unequal length.
+fn check_counts(op: &str, n: usize, others: &[(&str, usize)]) -> PyResult<()> {
+    match others.iter().find(|(_, m)| *m != n) {
+        None => Ok(()),
+        Some((name, m)) => Err(PyValueError::new_err(format!("{op}: got {n} parameters but {m} {name}; expected as many"))),
+    }
+}
+
+/// Gives a leaf its new version under the identity it has.
+fn put(leaf: &Bound<'_, PyTensor>, new: &Tensor) {
+    let variable = leaf.get().variable().unwrap_or_else(|| Arc::new(Variable::new(false)));
+    leaf.get().rebind(leaf_version(new, variable));
+}
+
+/// The version before an update that was not computed.
+fn before(t: &Tensor) -> Option<Tensor> {
+    let update = t.node.state.lock().inputs.first().cloned()?;
+    if !matches!(update.node.op, Op::Update(_)) {
+        return None;
+    }
+    let state = update.node.state.lock();
+    if state.stage == Stage::Computed {
+        return None;
+    }
+    // Inputs are p, g and then the states; outputs are p and the states.
+    let input = if update.index() == 0 { 0 } else { update.index() + 1 };
+    state.inputs.get(input).cloned()
+}
+
+/// Evaluates what is pending; if that fails, leaves whose update did not run get their old versions back, all of them.
+fn run(py: Python<'_>, leaves: Vec<Py<PyTensor>>, evaluate: bool) -> PyResult<()> {
+    WAITING.with(|w| w.borrow_mut().extend(leaves));
+    if !evaluate {
+        return Ok(());
+    }
+    let updated = WAITING.with(|w| std::mem::take(&mut *w.borrow_mut()));
+    compute(py, || evaluate_pending(&[])).inspect_err(|_| {
+        for leaf in &updated {
+            let leaf = leaf.get();
+            if let Some(old) = before(&leaf.tensor()) {
+                leaf.rebind(old);
+            }
+        }
+    })
+}
+
+/// Stochastic gradient descent on each parameter and, if given, its momentum buffer; the same objects get new values, unrecorded.
+///
+/// params, grads, bufs: lists of tensors of one length; first_step: the buffers become the gradients. evaluate=False leaves the
+/// computation to the next call. Raises ValueError or TypeError for shapes or dtypes that differ; nothing is updated then.
+#[pyfunction]
+#[pyo3(signature = (params, grads, bufs, lr, weight_decay = 0.0, momentum = 0.0, dampening = 0.0, nesterov = false, first_step = false, evaluate = true))]
+pub fn sgd_update(
+    py: Python<'_>,
+    params: Leaves<'_>,
+    grads: Leaves<'_>,
+    bufs: Option<Leaves<'_>>,
+    lr: f64,
+    weight_decay: f64,
+    momentum: f64,
+    dampening: f64,
+    nesterov: bool,
+    first_step: bool,
+    evaluate: bool,
+) -> PyResult<()> {
+    check_counts("sgd", params.len(), &[("gradients", grads.len()), ("momentum buffers", bufs.as_ref().map_or(params.len(), Vec::len))])?;
+    let hyper = SgdHyper { lr, weight_decay, momentum, dampening, is_nesterov: nesterov, is_first: first_step };
+    let _paused = Scope::enter(|s| s.paused = true);
+    let mut new = Vec::with_capacity(params.len());
+    for (i, (p, g)) in params.iter().zip(&grads).enumerate() {
+        let buf = bufs.as_ref().map(|b| b[i].get().tensor());
+        new.push(sgd(&p.get().tensor(), &g.get().tensor(), buf.as_ref(), &hyper)?);
+    }
+    let mut updated = Vec::with_capacity(2 * params.len());
+    for (i, (p, outs)) in params.into_iter().zip(&new).enumerate() {
+        put(&p, &outs[0]);
+        updated.push(p.unbind());
+        if let (Some(bufs), Some(out)) = (&bufs, outs.get(1)) {
+            put(&bufs[i], out);
+            updated.push(bufs[i].clone().unbind());
+        }
+    }
+    drop((new, grads));
+    run(py, updated, evaluate)
+}
+
+/// Adam (decoupled: AdamW) on each parameter and its two moments; the same objects get new values, unrecorded.
+///
+/// params, grads, means, squares: lists of tensors of one length; step counts from 1. evaluate=False leaves the computation to the next
+/// call. Raises ValueError or TypeError for shapes or dtypes that differ; nothing is updated then.
+#[pyfunction]
+#[pyo3(signature = (params, grads, means, squares, lr, beta1, beta2, eps, weight_decay, step, decoupled, evaluate = true))]
+pub fn adam_update(
+    py: Python<'_>,
+    params: Leaves<'_>,
+    grads: Leaves<'_>,
+    means: Leaves<'_>,
+    squares: Leaves<'_>,
+    lr: f64,
+    beta1: f64,
+    beta2: f64,
+    eps: f64,
+    weight_decay: f64,
+    step: u64,
+    decoupled: bool,
+    evaluate: bool,
+) -> PyResult<()> {
+    let others = [("gradients", grads.len()), ("first moments", means.len()), ("second moments", squares.len())];
+    check_counts("adam", params.len(), &others)?;
+    let hyper = AdamHyper { lr, beta1, beta2, eps, weight_decay, step, is_decoupled: decoupled };
+    let _paused = Scope::enter(|s| s.paused = true);
+    let mut new = Vec::with_capacity(params.len());
+    for (i, p) in params.iter().enumerate() {
+        let (g, m, v) = (grads[i].get().tensor(), means[i].get().tensor(), squares[i].get().tensor());
+        new.push(adam(&p.get().tensor(), &g, &m, &v, &hyper)?);
+    }
+    let mut updated = Vec::with_capacity(3 * params.len());
+    for ((outs, p), (m, v)) in new.iter().zip(params).zip(means.into_iter().zip(squares)) {
+        for (leaf, out) in [p, m, v].into_iter().zip(outs) {
+            put(&leaf, out);
+            updated.push(leaf.unbind());
+        }
+    }
+    drop((new, grads));
+    run(py, updated, evaluate)
+}
+
+/// Adds this file's functions to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    functions!(m; sgd_update, adam_update);
+    Ok(())
+}
