@@ -3,8 +3,18 @@
 //! A draw depends only on a key and a position, so any part of a stream can be computed anywhere, in any order, again. A counter gives
 //! four words; `per_counter` says how many elements they make. Word w of counter c of element i: uniform f32 uses one word, normal f32
 //! a pair of words for two elements (cosine first, then sine), float64 and integers two words each, the first word in the low half.
-use crate::backend::op::RandomKind;
 use crate::dtype::DType;
+
+/// Random draws: Philox 4x32-10 keyed by (seed, stream), counted from args.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum RandomKind {
+    /// Uniform in [low, high): args key, counter, low, high (f64 bits).
+    Uniform,
+    /// Normal: args key, counter, mean, standard deviation (f64 bits).
+    Normal,
+    /// Integers in [low, high): args key, counter, low, high (i64 bits).
+    Randint,
+}
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
@@ -18,6 +28,7 @@ pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
 
 /// The words at `N` counters: `words[w][lane]`.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // One index into several arrays.
 pub fn philox_lanes<const N: usize>(mut c: [[u32; N]; 4], mut key: [u32; 2]) -> [[u32; N]; 4] {
     for _ in 0..ROUNDS {
         for l in 0..N {
@@ -36,6 +47,7 @@ pub fn philox_lanes<const N: usize>(mut c: [[u32; N]; 4], mut key: [u32; 2]) -> 
 
 /// The words at the `N` counters from `first` on, under a 64-bit key.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // One index into several arrays.
 pub fn words<const N: usize>(key: u64, first: u64) -> [[u32; N]; 4] {
     let mut c = [[0; N]; 4];
     for l in 0..N {

@@ -177,6 +177,8 @@ def diff(x, /, *, axis=-1, n=1, prepend=None, append=None):
     """
     if n < 0:
         raise ValueError(f"diff: n is {n}; expected a number that is not negative")
+    if n == 0:
+        return ag.asarray(x)
     parts = [ag.asarray(part) for part in (prepend, x, append) if part is not None]
     x = ag.concat(parts, axis=axis) if len(parts) > 1 else parts[0]
     for _ in range(n):

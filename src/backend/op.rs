@@ -1,5 +1,6 @@
 //! The closed list of ops as data: what a node says and a backend runs.
 use super::kind::{BinaryKind, ReduceKind, UnaryKind};
+pub use crate::rng::RandomKind;
 use crate::shape::{Axes, Shape};
 
 /// One axis of a slice: start, step (not 0), length.
@@ -18,17 +19,6 @@ pub enum ViewOp {
     Expand,
     /// Every axis restricted to a range; flips have negative steps.
     Slice(Box<[Range]>),
-}
-
-/// Random draws: Philox 4x32-10 keyed by (seed, stream), counted from args.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum RandomKind {
-    /// Uniform in [low, high): args key, counter, low, high (f64 bits).
-    Uniform,
-    /// Normal: args key, counter, mean, standard deviation (f64 bits).
-    Normal,
-    /// Integers in [low, high): args key, counter, low, high (i64 bits).
-    Randint,
 }
 
 /// Optimizer updates: several outputs each, computed in one pass.

@@ -11,7 +11,7 @@ use crate::shape::{Shape, elems};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -135,6 +135,8 @@ pub struct Node {
     pub state: Mutex<State>,
     /// Scratch of the walk that holds the evaluation lock: epoch and position.
     pub walk: AtomicU64,
+    /// Its kernel refused the values it was given.
+    pub has_failed: AtomicBool,
 }
 
 impl Node {
@@ -153,6 +155,7 @@ impl Node {
             place: None,
             state: Mutex::new(State { inputs, values, stage: Stage::Pending, saved: Saved::default(), rule: None }),
             walk: AtomicU64::new(0),
+            has_failed: AtomicBool::new(false),
         }
     }
 

@@ -118,22 +118,37 @@ pub fn record(
         if !state.paused && !state.tapes.is_empty() && node.outs.iter().any(|o| o.spec.dtype.is_float()) {
             mark(&mut node, &state, saves);
         }
-        let node = Arc::new(node);
-        for m in &node.marks {
-            m.tape.nodes.lock().push(Arc::downgrade(&node));
-        }
-        pending::push(&node);
-        node
+        publish(node)
     })
+}
+
+/// An alias that is a source of the tape whatever it came from, recorded on the other tapes as usual.
+pub fn record_source(t: &Tensor, tape: &Arc<TapeCore>, saves: fn(&Op, u32) -> Option<Saved>) -> Tensor {
+    let mut node = Node::build(Op::View(ViewOp::Alias), SmallVec::new(), smallvec![t.clone()], smallvec![t.spec().clone()]);
+    let mut others = STATE.with(|s| s.borrow().clone());
+    others.tapes.retain(|other| !Arc::ptr_eq(other, tape));
+    if !others.paused {
+        mark(&mut node, &others, saves);
+    }
+    node.marks.push(Mark { tape: tape.clone(), generation: tape.generation.load(Relaxed) });
+    Tensor::first(publish(node))
+}
+
+/// Puts a finished node on its tapes' lists and among the pending ones.
+fn publish(node: Node) -> Arc<Node> {
+    let node = Arc::new(node);
+    for m in &node.marks {
+        m.tape.nodes.lock().push(Arc::downgrade(&node));
+    }
+    pending::push(&node);
+    node
 }
 
 /// The same value under another identity, recorded on no tape: a detached tensor, or a new version of a user's leaf.
 pub fn record_version(t: &Tensor, variable: Option<Arc<Variable>>) -> Tensor {
     let mut node = Node::build(Op::View(ViewOp::Alias), SmallVec::new(), smallvec![t.clone()], smallvec![t.spec().clone()]);
     node.variable = variable;
-    let node = Arc::new(node);
-    pending::push(&node);
-    Tensor::first(node)
+    Tensor::first(publish(node))
 }
 
 /// Adds the tapes that must record the node, and counts what its gradient rule saves.

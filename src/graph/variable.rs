@@ -1,6 +1,7 @@
 //! A user's leaf: the identity that its versions share, and its gradient.
 use super::node::Tensor;
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// What `.grad` belongs to: the Python tensor object, whatever version its value has.
@@ -39,6 +40,14 @@ impl Variable {
         let old = std::mem::replace(&mut *self.grad.lock(), grad);
         if let Some(old) = old {
             old.unhold();
+        }
+    }
+
+    /// Puts a new version in place of the gradient, if it still is the old one.
+    pub fn replace_grad(&self, old: &Tensor, new: Tensor) {
+        let is_mine = self.grad.lock().as_ref().is_some_and(|g| Arc::ptr_eq(&g.node, &old.node) && g.index == old.index);
+        if is_mine {
+            self.set_grad(Some(new));
         }
     }
 }

@@ -3,16 +3,19 @@ use super::cache::Cache;
 use super::lower::lower;
 use super::place::place;
 use super::program::{Program, in_place};
-use super::{Launch, Plan, options, run};
+use super::run::{self, failures};
+use super::{Launch, Plan, options};
 use crate::backend::{Kernel, cpu};
 use crate::backend::op::Op;
 use crate::error::Result;
-use crate::graph::{Tensor, pending_roots};
+use crate::graph::{Node, Tensor, pending_roots};
 use crate::shape::elems;
 use parking_lot::{Mutex, MutexGuard};
+use rustc_hash::FxHashSet;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::LazyLock;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What evaluations share: one runs at a time, so a node is computed once.
 #[derive(Default)]
@@ -63,9 +66,7 @@ pub fn evaluate(roots: &[Tensor]) -> Result<()> {
 /// hold a lock which that evaluation may ask for.
 pub fn try_evaluate_pending(also: &[Tensor]) -> Result<()> {
     let Some(mut engine) = ENGINE.try_lock() else { return Ok(()) };
-    let mut roots = pending_roots();
-    roots.extend_from_slice(also);
-    evaluate_locked(&roots, &mut engine)
+    evaluate_all(also, |roots| evaluate_locked(roots, &mut engine))
 }
 
 fn evaluate_locked(roots: &[Tensor], engine: &mut Engine) -> Result<()> {
@@ -102,11 +103,45 @@ fn evaluate_locked(roots: &[Tensor], engine: &mut Engine) -> Result<()> {
     Ok(())
 }
 
-/// Computes every pending tensor of this thread that Python holds, with `also`.
+/// Computes every pending tensor of this thread that Python holds, with `also`. A tensor whose evaluation fails is left out with what
+/// depends on it, unless it is one of `also`: it stays pending, and raises when it is asked for by name.
 pub fn evaluate_pending(also: &[Tensor]) -> Result<()> {
+    evaluate_all(also, evaluate)
+}
+
+/// `evaluate_pending` by the given means of computing roots.
+fn evaluate_all(also: &[Tensor], mut compute: impl FnMut(&[Tensor]) -> Result<()>) -> Result<()> {
     let mut roots = pending_roots();
-    roots.extend_from_slice(also);
-    evaluate(&roots)
+    loop {
+        roots.retain(|t| !depends_on_failed(t));
+        let before = failures();
+        let mut all = roots.clone();
+        all.extend_from_slice(also);
+        match compute(&all) {
+            Err(error) if failures() == before || also.iter().any(depends_on_failed) => return Err(error),
+            Err(_) => {}
+            Ok(()) => return Ok(()),
+        }
+    }
+}
+
+/// Whether a pending tensor needs a node whose kernel refused its values.
+fn depends_on_failed(t: &Tensor) -> bool {
+    if failures() == 0 {
+        return false;
+    }
+    let mut seen: FxHashSet<*const Node> = FxHashSet::default();
+    let mut stack = vec![t.clone()];
+    while let Some(t) = stack.pop() {
+        if t.value().is_some() || !seen.insert(Arc::as_ptr(&t.node)) {
+            continue;
+        }
+        if t.node.has_failed.load(Relaxed) {
+            return true;
+        }
+        stack.extend(t.node.state.lock().inputs.iter().cloned());
+    }
+    false
 }
 
 /// The plan of a program.

@@ -139,6 +139,8 @@ struct Met {
     base: u32,
     reads: usize,
     may_overwrite: bool,
+    /// A reader keeps it beyond this evaluation.
+    is_kept: bool,
 }
 
 /// Adds a node's values to the leaves; outputs without a value share the slot of the one that is read.
@@ -149,7 +151,7 @@ fn meet(leaves: &mut Vec<Leaf>, t: &Tensor) -> Result<Met> {
     for (value, out) in state.values.iter().zip(&t.node.outs) {
         leaves.push(Leaf { value: value.clone().unwrap_or_else(|| read.clone()), dtype: out.spec.dtype, overwritable: false });
     }
-    Ok(Met { node: t.node.clone(), base, reads: 0, may_overwrite: false })
+    Ok(Met { node: t.node.clone(), base, reads: 0, may_overwrite: false, is_kept: false })
 }
 
 impl Program {
@@ -197,6 +199,7 @@ impl Program {
             let state = node.state.lock();
             // A node that is computed again no longer counts as a pending reader of its inputs.
             let counts = u32::from(state.stage == Stage::Pending);
+            let is_recorded = node.is_recorded();
             let mut wired = SmallVec::new();
             for (position, t) in state.inputs.iter().enumerate() {
                 if let Some(i) = walk.node(&t.node) {
@@ -214,6 +217,7 @@ impl Program {
                 };
                 let m = &mut met[at];
                 m.reads += 1;
+                m.is_kept |= is_recorded;
                 m.may_overwrite |= overwrites_leaves(&node.op) && in_place(&node.op).iter().any(|&(_, i)| i == position);
                 wired.push(Input::Leaf(m.base + t.index));
             }
@@ -225,7 +229,7 @@ impl Program {
 
     /// Decides whether a leaf may be overwritten: only this program reaches its node, and nothing else its storage.
     fn finish_leaf(&mut self, m: &Met, program_may_fail: bool) {
-        if !m.may_overwrite || program_may_fail || m.node.outs.len() != 1 {
+        if !m.may_overwrite || m.is_kept || program_may_fail || m.node.outs.len() != 1 || m.node.outs[0].saved.load(Relaxed) > 0 {
             return;
         }
         let leaf = &mut self.leaves[m.base as usize];

@@ -9,11 +9,20 @@ use crate::graph::{HostBuffer, Storage, Value, cpu as cpu_pools};
 use crate::pool::PoolId;
 use smallvec::SmallVec;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Small launches between two looks for the user's interrupt.
 const POLL_STRIDE: usize = 32;
 /// Elements from which a launch is no small one.
 const POLL_ELEMS: usize = 1 << 14;
+
+/// Kernels that refused their values so far.
+static FAILURES: AtomicUsize = AtomicUsize::new(0);
+
+/// Kernels that refused their values so far.
+pub(super) fn failures() -> usize {
+    FAILURES.load(Relaxed)
+}
 
 /// Memory of one run: where each leaf and each of the plan's buffers is.
 struct Memory {
@@ -102,7 +111,13 @@ fn launches(plan: &Plan, program: &Program, memory: &Memory, anomaly: bool) -> R
             cpu::poll()?;
         }
         if let Err(error) = launch_one(plan, program, memory, launch, prepared) {
-            return Err(match &program.nodes[launch.node as usize].place {
+            if error == Error::Interrupted {
+                return Err(error);
+            }
+            let node = &program.nodes[launch.node as usize];
+            node.has_failed.store(true, Relaxed);
+            FAILURES.fetch_add(1, Relaxed);
+            return Err(match &node.place {
                 Some(place) => error.at(place),
                 None => error,
             });

@@ -110,7 +110,9 @@ fn sequence(op: &str, name: &str, obj: &Bound<'_, PyAny>) -> PyResult<Ints> {
     if let Ok(one) = obj.extract::<i64>() {
         return Ok(SmallVec::from_elem(one, 1));
     }
-    obj.extract::<Vec<i64>>().map(Ints::from_vec).map_err(|_| wrong_type(op, obj, &format!("an integer or a tuple of integers for {name}")))
+    obj.extract::<Vec<i64>>()
+        .map(Ints::from_vec)
+        .map_err(|_| wrong_type(op, obj, &format!("an integer or a tuple of integers for {name}")))
 }
 
 /// Axes: `None`, one integer or several.
@@ -139,7 +141,11 @@ pub fn several(op: &str, name: &str, args: &Bound<'_, PyTuple>, keyword: Option<
 }
 
 /// The shape of a new tensor: sizes as several arguments, one sequence or by keyword, and a dtype that may follow a sequence.
-pub fn new_shape(op: &str, args: &Bound<'_, PyTuple>, keyword: Option<&Bound<'_, PyAny>>) -> PyResult<(Vec<usize>, Option<DType>)> {
+pub fn new_shape(
+    op: &str,
+    args: &Bound<'_, PyTuple>,
+    keyword: Option<&Bound<'_, PyAny>>,
+) -> PyResult<(Vec<usize>, Option<DType>)> {
     if args.is_empty() && keyword.is_none() {
         return Ok((Vec::new(), None));
     }

@@ -18,7 +18,9 @@ type Arg<'py> = Option<Bound<'py, PyAny>>;
 
 fn check_float(op: &str, dtype: DType, requires_grad: bool) -> PyResult<()> {
     if requires_grad && !dtype.is_float() {
-        return Err(PyTypeError::new_err(format!("{op}: only floating-point tensors can require a gradient, this is {dtype}; pass dtype=\"float32\"")));
+        return Err(PyTypeError::new_err(format!(
+            "{op}: only floating-point tensors can require a gradient, this is {dtype}; pass dtype=\"float32\""
+        )));
     }
     Ok(())
 }
@@ -86,12 +88,19 @@ pub fn param(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&s
 /// True
 #[pyfunction]
 #[pyo3(signature = (obj, dtype = None, device = None, copy = None))]
-pub fn asarray<'py>(obj: &Bound<'py, PyAny>, dtype: Option<DTypeArg>, device: Option<&str>, copy: Option<bool>) -> PyResult<Bound<'py, PyTensor>> {
+pub fn asarray<'py>(
+    obj: &Bound<'py, PyAny>,
+    dtype: Option<DTypeArg>,
+    device: Option<&str>,
+    copy: Option<bool>,
+) -> PyResult<Bound<'py, PyTensor>> {
     check_device(device)?;
     let py = obj.py();
     let Ok(given) = obj.cast::<PyTensor>() else {
         if copy == Some(false) {
-            return Err(PyValueError::new_err("asarray: copy=False, but data from outside is always copied; expected a tensor or copy=None"));
+            return Err(PyValueError::new_err(
+                "asarray: copy=False, but data from outside is always copied; expected a tensor or copy=None",
+            ));
         }
         return Bound::new(py, leaf("asarray", obj, dtype, false)?);
     };
@@ -161,7 +170,13 @@ fn filled(op: &str, shape: &[usize], value: &Bound<'_, PyAny>, dtype: Option<DTy
 /// [7.0, 7.0]
 #[pyfunction]
 #[pyo3(signature = (shape, fill_value, dtype = None, device = None, requires_grad = false))]
-pub fn full(shape: &Bound<'_, PyAny>, fill_value: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&str>, requires_grad: bool) -> PyResult<PyTensor> {
+pub fn full(
+    shape: &Bound<'_, PyAny>,
+    fill_value: &Bound<'_, PyAny>,
+    dtype: Option<DTypeArg>,
+    device: Option<&str>,
+    requires_grad: bool,
+) -> PyResult<PyTensor> {
     check_device(device)?;
     let shape = checked("full", &ints("full", "shape", shape)?)?;
     finish("full", filled("full", &shape, fill_value, dtype.map(|d| d.0))?, requires_grad)
@@ -174,7 +189,12 @@ pub fn full(shape: &Bound<'_, PyAny>, fill_value: &Bound<'_, PyAny>, dtype: Opti
 /// [7.0, 7.0]
 #[pyfunction]
 #[pyo3(signature = (x, fill_value, dtype = None, device = None))]
-pub fn full_like(x: &Bound<'_, PyAny>, fill_value: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
+pub fn full_like(
+    x: &Bound<'_, PyAny>,
+    fill_value: &Bound<'_, PyAny>,
+    dtype: Option<DTypeArg>,
+    device: Option<&str>,
+) -> PyResult<PyTensor> {
     check_device(device)?;
     let x = array("full_like", x)?;
     Ok(filled("full_like", x.shape(), fill_value, Some(dtype.map_or(x.dtype(), |d| d.0)))?.into())
@@ -189,7 +209,13 @@ pub fn full_like(x: &Bound<'_, PyAny>, fill_value: &Bound<'_, PyAny>, dtype: Opt
 /// [1, 3, 5]
 #[pyfunction]
 #[pyo3(signature = (start, stop = None, step = None, dtype = None, device = None))]
-pub fn arange(start: &Bound<'_, PyAny>, stop: Arg<'_>, step: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
+pub fn arange(
+    start: &Bound<'_, PyAny>,
+    stop: Arg<'_>,
+    step: Arg<'_>,
+    dtype: Option<DTypeArg>,
+    device: Option<&str>,
+) -> PyResult<PyTensor> {
     check_device(device)?;
     let first = number("arange", "start", start)?;
     let step = step.map_or(Ok(Scalar::Int(1)), |s| number("arange", "step", &s))?;
@@ -232,7 +258,13 @@ pub fn linspace(
 /// [[1.0, 0.0], [0.0, 1.0]]
 #[pyfunction]
 #[pyo3(signature = (n_rows, n_cols = None, k = 0, dtype = None, device = None))]
-pub fn eye(n_rows: &Bound<'_, PyAny>, n_cols: Arg<'_>, k: i64, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
+pub fn eye(
+    n_rows: &Bound<'_, PyAny>,
+    n_cols: Arg<'_>,
+    k: i64,
+    dtype: Option<DTypeArg>,
+    device: Option<&str>,
+) -> PyResult<PyTensor> {
     check_device(device)?;
     let n = count("eye", "n_rows", n_rows)?;
     let m = n_cols.map_or(Ok(n), |c| count("eye", "n_cols", &c))?;

@@ -29,7 +29,11 @@ impl PyRule {
             let args = (list(py, grads)?, list(py, inputs.iter().cloned())?, list(py, outputs.iter().cloned())?);
             let found = self.function.bind(py).call1(args)?;
             let found: Vec<Option<Bound<'_, PyTensor>>> = found.extract().map_err(|_| {
-                PyTypeError::new_err(format!("custom op {}: the rule returned {}; expected a list with a tensor or None for each input", self.name, found.get_type()))
+                PyTypeError::new_err(format!(
+                    "custom op {}: the rule returned {}; expected a list with a tensor or None for each input",
+                    self.name,
+                    found.get_type()
+                ))
             })?;
             Ok(found.into_iter().map(|g| g.map(|g| g.get().tensor())).collect())
         })
@@ -55,7 +59,12 @@ impl CustomRule for PyRule {
 /// inputs: the tensors that the rule gives gradients for. outputs: what the forward made of them, unrecorded. rule(grads, inputs, outputs)
 /// gets lists of tensors and returns a list with one gradient or None an input.
 #[pyfunction]
-pub fn custom(inputs: Vec<Bound<'_, PyTensor>>, outputs: Vec<Bound<'_, PyTensor>>, rule: Py<PyAny>, name: String) -> PyResult<Vec<PyTensor>> {
+pub fn custom(
+    inputs: Vec<Bound<'_, PyTensor>>,
+    outputs: Vec<Bound<'_, PyTensor>>,
+    rule: Py<PyAny>,
+    name: String,
+) -> PyResult<Vec<PyTensor>> {
     let core = |list: &[Bound<'_, PyTensor>]| list.iter().map(|t| t.get().tensor()).collect::<Vec<Tensor>>();
     let rule = Arc::new(PyRule { name, function: rule });
     Ok(record_custom(rule, &core(&inputs), &core(&outputs))?.into_iter().map(PyTensor::from).collect())

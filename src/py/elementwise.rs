@@ -191,12 +191,21 @@ pub fn round(x: &Bound<'_, PyAny>, decimals: i32) -> PyResult<PyTensor> {
     let wide = if x.dtype().is_float() { x.dtype() } else { DType::F64 };
     let scale = scalar(10f64.powi(decimals.abs()), wide);
     let y = cast(&x, wide);
-    let y = if decimals > 0 { div(&unary(U::Round, &mul(&y, &scale)?)?, &scale)? } else { mul(&unary(U::Round, &div(&y, &scale)?)?, &scale)? };
+    let y = if decimals > 0 {
+        div(&unary(U::Round, &mul(&y, &scale)?)?, &scale)?
+    } else {
+        mul(&unary(U::Round, &div(&y, &scale)?)?, &scale)?
+    };
     Ok(cast(&y, x.dtype()).into())
 }
 
 /// `clip`, under one of its names.
-fn bounds<'py>(op: &str, x: &Bound<'py, PyAny>, min: Option<&Bound<'py, PyAny>>, max: Option<&Bound<'py, PyAny>>) -> PyResult<PyTensor> {
+fn bounds<'py>(
+    op: &str,
+    x: &Bound<'py, PyAny>,
+    min: Option<&Bound<'py, PyAny>>,
+    max: Option<&Bound<'py, PyAny>>,
+) -> PyResult<PyTensor> {
     let mut y = array(op, x)?;
     if let Some(low) = min {
         let low = operand(op, low)?.beside(y.dtype());
@@ -231,7 +240,11 @@ pub fn clip(x: &Bound<'_, PyAny>, min: Option<Bound<'_, PyAny>>, max: Option<Bou
 /// [1.0, 0.0]
 #[pyfunction(name = "where")]
 #[pyo3(signature = (condition, x1 = None, x2 = None))]
-pub fn where_<'py>(condition: &Bound<'py, PyAny>, x1: Option<Bound<'py, PyAny>>, x2: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+pub fn where_<'py>(
+    condition: &Bound<'py, PyAny>,
+    x1: Option<Bound<'py, PyAny>>,
+    x2: Option<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
     let py = condition.py();
     match (x1, x2) {
         (Some(a), Some(b)) => {

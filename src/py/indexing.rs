@@ -61,7 +61,9 @@ fn item(op: &'static str, key: &Bound<'_, PyAny>) -> PyResult<Index> {
 }
 
 fn int(op: &str, key: &Bound<'_, PyAny>) -> PyResult<Index> {
-    key.extract::<i64>().map(Index::Int).map_err(|_| PyIndexError::new_err(format!("{op}: index {key} is out of range for every axis")))
+    key.extract::<i64>()
+        .map(Index::Int)
+        .map_err(|_| PyIndexError::new_err(format!("{op}: index {key} is out of range for every axis")))
 }
 
 /// A bound of a slice; one beyond 64 bits is clipped like any other that is too large.
@@ -71,7 +73,9 @@ fn bound(op: &str, at: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     }
     match at.extract::<i64>() {
         Ok(i) => Ok(Some(i)),
-        Err(e) if e.is_instance_of::<PyTypeError>(at.py()) => Err(PyTypeError::new_err(format!("{op}: slice bound {at} is no integer; expected integers or None"))),
+        Err(e) if e.is_instance_of::<PyTypeError>(at.py()) => {
+            Err(PyTypeError::new_err(format!("{op}: slice bound {at} is no integer; expected integers or None")))
+        }
         Err(_) => Ok(Some(if at.gt(0)? { i64::MAX } else { i64::MIN })),
     }
 }
@@ -95,7 +99,13 @@ fn mask_item(mask: &Bound<'_, PyAny>) -> PyResult<Index> {
 
 /// Where a NumPy array is true, one int64 vector an axis.
 fn positions(array: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>> {
-    array.py().import("numpy")?.call_method1("nonzero", (array,))?.try_iter()?.map(|i| from_array(&i?, Some(DType::I64), None)).collect()
+    array
+        .py()
+        .import("numpy")?
+        .call_method1("nonzero", (array,))?
+        .try_iter()?
+        .map(|i| from_array(&i?, Some(DType::I64), None))
+        .collect()
 }
 
 /// Integers of an array or a nested list and their shape.
@@ -103,7 +113,8 @@ fn host_integers(op: &str, given: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) 
     let kind: String = values.getattr("dtype")?.getattr("kind")?.extract()?;
     let is_empty = values.getattr("size")?.extract::<usize>()? == 0;
     if !(kind == "i" || kind == "u" || is_empty && kind == "f") {
-        let what = if kind == "O" || kind == "U" { given.get_type().name()?.to_string() } else { values.getattr("dtype")?.to_string() };
+        let what =
+            if kind == "O" || kind == "U" { given.get_type().name()?.to_string() } else { values.getattr("dtype")?.to_string() };
         let expected = "integers, slices, None, an ellipsis, or arrays of integers or bools";
         return Err(PyIndexError::new_err(format!("{op}: got {what} as an index; expected {expected}")));
     }
@@ -117,9 +128,9 @@ fn host_integers(op: &str, given: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) 
 /// A NumPy array, scalar or nested list as an index.
 fn host_item(op: &'static str, key: &Bound<'_, PyAny>) -> PyResult<Index> {
     let np = key.py().import("numpy")?;
-    let values = np.call_method1("asarray", (key,)).map_err(|e| {
-        PyIndexError::new_err(format!("{op}: cannot use {} as an index: {}", key.get_type(), e.value(key.py())))
-    })?;
+    let values = np
+        .call_method1("asarray", (key,))
+        .map_err(|e| PyIndexError::new_err(format!("{op}: cannot use {} as an index: {}", key.get_type(), e.value(key.py()))))?;
     if values.getattr("dtype")?.getattr("kind")?.extract::<String>()? == "b" {
         return mask_item(&values);
     }
@@ -135,7 +146,10 @@ fn indices(op: &'static str, obj: &Bound<'_, PyAny>, least: i64, size: usize) ->
     let values = obj.py().import("numpy")?.call_method1("asarray", (obj,)).map_err(|_| wrong_type(op, obj, "integer indices"))?;
     let (list, shape) = host_integers(op, obj, &values)?;
     if let Some(wrong) = list.iter().find(|&&i| i < least || i >= size as i64) {
-        return Err(PyIndexError::new_err(format!("{op}: index {wrong} is out of range; expected {least} to {}", size as i64 - 1)));
+        return Err(PyIndexError::new_err(format!(
+            "{op}: index {wrong} is out of range; expected {least} to {}",
+            size as i64 - 1
+        )));
     }
     Ok(from_i64(&list, &shape)?)
 }
@@ -171,7 +185,7 @@ pub fn take(x: &Bound<'_, PyAny>, indices: &Bound<'_, PyAny>, axis: Option<i64>)
 /// >>> ag.take_along_axis(ag.tensor([[1, 2], [3, 4]]), [[1], [0]], axis=1).tolist()
 /// [[2], [3]]
 #[pyfunction]
-#[pyo3(signature = (x, indices, axis = -1))]
+#[pyo3(signature = (x, indices, axis = -1), text_signature = "(x, indices, axis=-1)")]
 pub fn take_along_axis(x: &Bound<'_, PyAny>, indices: &Bound<'_, PyAny>, axis: i64) -> PyResult<PyTensor> {
     let x = array("take_along_axis", x)?;
     let n = size_along("take_along_axis", &x, Some(axis))? as i64;
@@ -307,7 +321,7 @@ impl PyTensor {
     }
 
     /// The values at positions along an axis. See `ag.take_along_axis`.
-    #[pyo3(signature = (indices, axis = -1))]
+    #[pyo3(signature = (indices, axis = -1), text_signature = "($self, indices, axis=-1)")]
     fn take_along_axis(slf: &Bound<'_, PyTensor>, indices: &Bound<'_, PyAny>, axis: i64) -> PyResult<PyTensor> {
         take_along_axis(slf.as_any(), indices, axis)
     }
@@ -318,7 +332,12 @@ impl PyTensor {
     }
 
     /// A new tensor with slices of source added at indices along an axis. See `ag.index_add`.
-    fn index_add(slf: &Bound<'_, PyTensor>, axis: i64, index: &Bound<'_, PyAny>, source: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+    fn index_add(
+        slf: &Bound<'_, PyTensor>,
+        axis: i64,
+        index: &Bound<'_, PyAny>,
+        source: &Bound<'_, PyAny>,
+    ) -> PyResult<PyTensor> {
         index_add(slf.as_any(), axis, index, source)
     }
 

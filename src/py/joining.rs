@@ -20,7 +20,7 @@ type Arg<'py> = Option<Bound<'py, PyAny>>;
 /// >>> ag.concat([ag.tensor([1, 2]), ag.tensor([3])]).tolist()
 /// [1, 2, 3]
 #[pyfunction]
-#[pyo3(signature = (tensors, axis = Some(0), dtype = None))]
+#[pyo3(signature = (tensors, axis = Some(0), dtype = None), text_signature = "(tensors, axis=0, dtype=None)")]
 pub fn concat(tensors: &Bound<'_, PyAny>, axis: Option<i64>, dtype: Option<super::convert::DTypeArg>) -> PyResult<PyTensor> {
     let mut list = arrays("concat", tensors)?;
     if let Some(d) = dtype {
@@ -47,7 +47,9 @@ pub fn stack(tensors: &Bound<'_, PyAny>, axis: i64) -> PyResult<PyTensor> {
 
 fn split_list(x: &Tensor, cuts: &Bound<'_, PyAny>, axis: i64) -> PyResult<Vec<PyTensor>> {
     let cuts = match cuts.extract::<i64>() {
-        Ok(n) => Cuts::Sections(usize::try_from(n).map_err(|_| PyValueError::new_err(format!("split: got {n} sections; expected at least 1")))?),
+        Ok(n) => Cuts::Sections(
+            usize::try_from(n).map_err(|_| PyValueError::new_err(format!("split: got {n} sections; expected at least 1")))?,
+        ),
         Err(_) => Cuts::Indices(ints("split", "sections or positions", cuts)?.to_vec()),
     };
     Ok(movement::split(x, &cuts, axis)?.into_iter().map(PyTensor::from).collect())
@@ -122,7 +124,10 @@ pub fn tile(x: &Bound<'_, PyAny>, reps: &Bound<'_, PyAny>) -> PyResult<PyTensor>
 /// Pairs for `pad`: a number for both sides of all axes, a pair for all axes, or one pair an axis.
 fn pairs(pad_width: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, usize)>> {
     let expected = "a number, a pair, or one pair of numbers an axis for pad_width";
-    let side = |n: i64| usize::try_from(n).map_err(|_| PyValueError::new_err(format!("pad: got a width of {n}; expected numbers that are not negative")));
+    let side = |n: i64| {
+        usize::try_from(n)
+            .map_err(|_| PyValueError::new_err(format!("pad: got a width of {n}; expected numbers that are not negative")))
+    };
     if let Ok(n) = pad_width.extract::<i64>() {
         return Ok(vec![(side(n)?, side(n)?); rank]);
     }

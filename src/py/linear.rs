@@ -58,12 +58,16 @@ pub fn dot(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
 /// >>> ag.vecdot(ag.tensor([[1.0, 2.0]]), ag.tensor([[3.0, 4.0]])).tolist()
 /// [11.0]
 #[pyfunction]
-#[pyo3(signature = (x1, x2, axis = -1))]
+#[pyo3(signature = (x1, x2, axis = -1), text_signature = "(x1, x2, axis=-1)")]
 pub fn vecdot(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>, axis: i64) -> PyResult<PyTensor> {
     let (a, b) = pair("vecdot", x1, x2)?;
     let (i, j) = (shape::axis("vecdot", axis, a.rank())?, shape::axis("vecdot", axis, b.rank())?);
     if a.shape()[i] != b.shape()[j] {
-        return Err(PyValueError::new_err(format!("vecdot: shapes {:?} and {:?}: axis {axis} must have one size", a.shape(), b.shape())));
+        return Err(PyValueError::new_err(format!(
+            "vecdot: shapes {:?} and {:?}: axis {axis} must have one size",
+            a.shape(),
+            b.shape()
+        )));
     }
     let y = mul(&a, &b)?;
     let sum = reduce(ReduceKind::Sum, &y, Some(&[axis]), false)?;
@@ -144,7 +148,8 @@ pub fn einsum(equation: &Bound<'_, PyAny>, operands: &Bound<'_, PyTuple>) -> PyR
     let Ok(text) = equation.cast::<PyString>() else {
         return Err(super::arguments::wrong_type("einsum", equation, "an equation such as \"ij,jk->ik\""));
     };
-    let is_list = operands.len() == 1 && (operands.get_item(0)?.is_instance_of::<pyo3::types::PyList>() || operands.get_item(0)?.is_instance_of::<PyTuple>());
+    let is_list = operands.len() == 1
+        && (operands.get_item(0)?.is_instance_of::<pyo3::types::PyList>() || operands.get_item(0)?.is_instance_of::<PyTuple>());
     let list = if is_list { arrays("einsum", &operands.get_item(0)?)? } else { arrays("einsum", operands.as_any())? };
     Ok(einstein::einsum(text.to_str()?, &list)?.into())
 }

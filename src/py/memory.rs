@@ -44,7 +44,8 @@ impl PyHandle {
     }
 
     fn __repr__(&self) -> String {
-        format!("Handle(pool={:?}, slot={}, generation={}, is_valid={})", self.pool(), self.slot(), self.generation(), self.is_valid())
+        let is_valid = if self.is_valid() { "True" } else { "False" };
+        format!("Handle(pool={:?}, slot={}, generation={}, is_valid={is_valid})", self.pool(), self.slot(), self.generation())
     }
 }
 

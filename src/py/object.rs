@@ -99,6 +99,34 @@ impl PyTensor {
         Ok(cast(&self.tensor(), dtype.0).into())
     }
 
+    /// In another dtype, on a device (this build has the CPU only), or like another tensor: any order, as PyTorch's `to`.
+    ///
+    /// Returns itself if nothing changes. Raises TypeError for an unknown dtype, ValueError for an unknown device.
+    #[pyo3(signature = (*args, dtype = None, device = None, copy = false))]
+    fn to<'py>(
+        slf: Bound<'py, PyTensor>,
+        args: &Bound<'py, PyTuple>,
+        dtype: Option<DTypeArg>,
+        device: Option<&str>,
+        copy: bool,
+    ) -> PyResult<Bound<'py, PyTensor>> {
+        check_device(device)?;
+        let t = slf.get().tensor();
+        let mut dtype = dtype.map_or(t.dtype(), |d| d.0);
+        for target in args.iter() {
+            match (target.cast::<PyTensor>(), target.extract::<String>()) {
+                (Ok(like), _) => dtype = like.get().tensor().dtype(),
+                (_, Ok(name)) if DType::parse(&name).is_err() => check_device(Some(&name))?,
+                _ => dtype = target.extract::<DTypeArg>()?.0,
+            }
+        }
+        match dtype == t.dtype() {
+            true if copy => Bound::new(slf.py(), PyTensor::from(row_major_copy(&t))),
+            true => Ok(slf),
+            false => Bound::new(slf.py(), PyTensor::from(cast(&t, dtype))),
+        }
+    }
+
     /// On the CPU, where it is.
     fn cpu(slf: Bound<'_, PyTensor>) -> Bound<'_, PyTensor> {
         slf
@@ -168,7 +196,10 @@ impl PyTensor {
             return export::repr(py, &t);
         }
         if t.elems() != 1 {
-            return Err(PyTypeError::new_err(format!("format: {spec:?} is for one number; the tensor has shape {:?}", t.shape())));
+            return Err(PyTypeError::new_err(format!(
+                "format: {spec:?} is for one number; the tensor has shape {:?}",
+                t.shape()
+            )));
         }
         export::numpy(py, &t)?.call_method0("item")?.call_method1("__format__", (spec,))?.extract()
     }
@@ -184,7 +215,9 @@ impl PyTensor {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if stream.is_some() || dl_device.is_some_and(|d| d != (1, 0)) {
-            return Err(PyValueError::new_err(format!("__dlpack__: got stream {stream:?} and device {dl_device:?}; expected None and the CPU, (1, 0)")));
+            return Err(PyValueError::new_err(format!(
+                "__dlpack__: got stream {stream:?} and device {dl_device:?}; expected None and the CPU, (1, 0)"
+            )));
         }
         let array = export::numpy(py, &record_version(&self.tensor(), None))?;
         let kwargs = PyDict::new(py);
@@ -193,7 +226,9 @@ impl PyTensor {
                 kwargs.set_item("max_version", version)?;
                 array.call_method("__dlpack__", (), Some(&kwargs))
             }
-            _ if copy == Some(false) => Err(PyValueError::new_err("__dlpack__: copy=False needs max_version of at least (1, 0), which can say read-only")),
+            _ if copy == Some(false) => {
+                Err(PyValueError::new_err("__dlpack__: copy=False needs max_version of at least (1, 0), which can say read-only"))
+            }
             _ => array.call_method0("copy")?.call_method0("__dlpack__"),
         }
     }
@@ -219,13 +254,19 @@ impl PyTensor {
     fn __array_namespace__<'py>(&self, py: Python<'py>, api_version: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
         match api_version {
             None | Some("2021.12" | "2022.12" | "2023.12" | "2024.12") => Ok(py.import("agtape")?.into_any()),
-            Some(other) => Err(PyValueError::new_err(format!("__array_namespace__: version {other:?}; expected \"2021.12\" to \"2024.12\""))),
+            Some(other) => {
+                Err(PyValueError::new_err(format!("__array_namespace__: version {other:?}; expected \"2021.12\" to \"2024.12\"")))
+            }
         }
     }
 
     /// The array API's `to_device`: the CPU only.
     #[pyo3(signature = (device, /, *, stream = None))]
-    fn to_device<'py>(slf: Bound<'py, PyTensor>, device: &str, stream: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyTensor>> {
+    fn to_device<'py>(
+        slf: Bound<'py, PyTensor>,
+        device: &str,
+        stream: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTensor>> {
         let _none_on_the_cpu = stream;
         check_device(Some(device))?;
         Ok(slf)
@@ -243,7 +284,8 @@ fn gather(obj: &Bound<'_, PyAny>, found: &mut Vec<Tensor>) -> PyResult<()> {
     } else if let Ok(dict) = obj.cast::<PyDict>() {
         dict.values().iter().try_for_each(|o| gather(&o, found))?;
     } else if !(obj.is_none() || obj.is_instance_of::<PyString>()) {
-        let (leaves, _build): (Bound<'_, PyList>, Bound<'_, PyAny>) = obj.py().import("agtape.tree")?.call_method1("flatten", (obj,))?.extract()?;
+        let (leaves, _build): (Bound<'_, PyList>, Bound<'_, PyAny>) =
+            obj.py().import("agtape.tree")?.call_method1("flatten", (obj,))?.extract()?;
         for leaf in leaves.iter().filter(|leaf| !leaf.is(obj)) {
             gather(&leaf, found)?;
         }

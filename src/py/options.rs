@@ -23,9 +23,18 @@ pub fn get_options(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 /// Changes options of this thread (None: unchanged) and returns the former ones as a dict.
 #[pyfunction]
 #[pyo3(signature = (fuse = None, plan_cache = None, anomaly = None))]
-pub fn set_options(py: Python<'_>, fuse: Option<bool>, plan_cache: Option<bool>, anomaly: Option<bool>) -> PyResult<Bound<'_, PyDict>> {
+pub fn set_options(
+    py: Python<'_>,
+    fuse: Option<bool>,
+    plan_cache: Option<bool>,
+    anomaly: Option<bool>,
+) -> PyResult<Bound<'_, PyDict>> {
     let now = options();
-    let new = PlanOptions { fuse: fuse.unwrap_or(now.fuse), cache: plan_cache.unwrap_or(now.cache), anomaly: anomaly.unwrap_or(now.anomaly) };
+    let new = PlanOptions {
+        fuse: fuse.unwrap_or(now.fuse),
+        cache: plan_cache.unwrap_or(now.cache),
+        anomaly: anomaly.unwrap_or(now.anomaly),
+    };
     as_dict(py, &replace_options(new))
 }
 

@@ -33,7 +33,13 @@ fn float(op: &str, name: &str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
 /// (2, 3)
 #[pyfunction]
 #[pyo3(signature = (*args, shape = None, dtype = None, device = None, requires_grad = false))]
-pub fn rand(args: &Bound<'_, PyTuple>, shape: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>, requires_grad: bool) -> PyResult<PyTensor> {
+pub fn rand(
+    args: &Bound<'_, PyTuple>,
+    shape: Arg<'_>,
+    dtype: Option<DTypeArg>,
+    device: Option<&str>,
+    requires_grad: bool,
+) -> PyResult<PyTensor> {
     check_device(device)?;
     let (shape, given) = new_shape("rand", args, shape.as_ref())?;
     finish("rand", random::uniform(&shape, 0.0, 1.0, dtype_or_f32(dtype, given))?, requires_grad)
@@ -48,7 +54,13 @@ pub fn rand(args: &Bound<'_, PyTuple>, shape: Arg<'_>, dtype: Option<DTypeArg>, 
 /// (2, 3)
 #[pyfunction]
 #[pyo3(signature = (*args, shape = None, dtype = None, device = None, requires_grad = false))]
-pub fn randn(args: &Bound<'_, PyTuple>, shape: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>, requires_grad: bool) -> PyResult<PyTensor> {
+pub fn randn(
+    args: &Bound<'_, PyTuple>,
+    shape: Arg<'_>,
+    dtype: Option<DTypeArg>,
+    device: Option<&str>,
+    requires_grad: bool,
+) -> PyResult<PyTensor> {
     check_device(device)?;
     let (shape, given) = new_shape("randn", args, shape.as_ref())?;
     finish("randn", random::normal(&shape, 0.0, 1.0, dtype_or_f32(dtype, given))?, requires_grad)
@@ -95,7 +107,13 @@ pub fn normal_(loc: Arg<'_>, scale: Arg<'_>, size: Arg<'_>, dtype: Option<DTypeA
 /// [3, 3]
 #[pyfunction]
 #[pyo3(signature = (low, high = None, size = None, dtype = None, device = None))]
-pub fn randint(low: &Bound<'_, PyAny>, high: Arg<'_>, size: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
+pub fn randint(
+    low: &Bound<'_, PyAny>,
+    high: Arg<'_>,
+    size: Arg<'_>,
+    dtype: Option<DTypeArg>,
+    device: Option<&str>,
+) -> PyResult<PyTensor> {
     check_device(device)?;
     let bound = |name: &str, v: &Bound<'_, PyAny>| match number("randint", name, v)? {
         Scalar::Int(i) => Ok(i),
@@ -202,7 +220,8 @@ impl PyRngState {
 #[pyfunction]
 pub fn manual_seed(seed: &Bound<'_, PyAny>) -> PyResult<()> {
     let wide: i128 = seed.extract().map_err(|_| wrong_type("manual_seed", seed, "an integer from 0 to 2**64 - 1"))?;
-    let seed = u64::try_from(wide).map_err(|_| PyValueError::new_err(format!("manual_seed: got {wide}; expected an integer from 0 to 2**64 - 1")))?;
+    let seed = u64::try_from(wide)
+        .map_err(|_| PyValueError::new_err(format!("manual_seed: got {wide}; expected an integer from 0 to 2**64 - 1")))?;
     random::manual_seed(seed);
     Ok(())
 }

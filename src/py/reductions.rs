@@ -139,11 +139,11 @@ spreads! {
 
 /// Functions along one axis with a default, each also a method: what gives one tensor from a tensor and an axis.
 macro_rules! along_axis {
-    ($(($name:ident, $call:expr, $axis:ty, $default:expr, $what:literal, $given:literal, $result:literal)),* $(,)?) => {
+    ($(($name:ident, $call:expr, $axis:ty, $default:expr, $text:literal, $method_text:literal, $what:literal, $given:literal, $result:literal)),* $(,)?) => {
         $(
             #[doc = concat!($what, "\n\nx: a tensor or array. Raises ValueError for an axis that x does not have.\n\n>>> import agtape as ag\n>>> ag.", stringify!($name), "(ag.tensor(", $given, ")).tolist()\n", $result)]
             #[pyfunction]
-            #[pyo3(signature = (x, axis = $default))]
+            #[pyo3(signature = (x, axis = $default), text_signature = $text)]
             pub fn $name(x: &Bound<'_, PyAny>, axis: $axis) -> PyResult<PyTensor> {
                 Ok($call(&array(stringify!($name), x)?, axis)?.into())
             }
@@ -153,7 +153,7 @@ macro_rules! along_axis {
         impl PyTensor {
             $(
                 #[doc = concat!($what, " See `ag.", stringify!($name), "`.")]
-                #[pyo3(signature = (axis = $default))]
+                #[pyo3(signature = (axis = $default), text_signature = $method_text)]
                 fn $name(&self, axis: $axis) -> PyResult<PyTensor> {
                     Ok($call(&self.tensor(), axis)?.into())
                 }
@@ -168,9 +168,9 @@ macro_rules! along_axis {
 }
 
 along_axis! {
-    (softmax, rows::softmax, i64, -1, "e^x divided by its sum along the axis, without overflow; integers become float32.", "[3.0, 3.0]", "[0.5, 0.5]"),
-    (log_softmax, rows::log_softmax, i64, -1, "The logarithm of softmax along the axis, without overflow.", "[[5.0]]", "[[0.0]]"),
-    (cumprod, cumulative::cumprod, Option<i64>, None, "The running product along the axis (None: of all elements in order).", "[1.0, 2.0, 3.0]", "[1.0, 2.0, 6.0]"),
+    (softmax, rows::softmax, i64, -1, "(x, axis=-1)", "($self, axis=-1)", "e^x divided by its sum along the axis, without overflow; integers become float32.", "[3.0, 3.0]", "[0.5, 0.5]"),
+    (log_softmax, rows::log_softmax, i64, -1, "(x, axis=-1)", "($self, axis=-1)", "The logarithm of softmax along the axis, without overflow.", "[[5.0]]", "[[0.0]]"),
+    (cumprod, cumulative::cumprod, Option<i64>, None, "(x, axis=None)", "($self, axis=None)", "The running product along the axis (None: of all elements in order).", "[1.0, 2.0, 3.0]", "[1.0, 2.0, 6.0]"),
 }
 
 /// The running sum along the axis (None: of all elements in order); of integers and bools int64.
@@ -259,7 +259,7 @@ pub fn argmin(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<P
 /// >>> ag.sort(ag.tensor([3.0, 1.0, 2.0])).tolist()
 /// [1.0, 2.0, 3.0]
 #[pyfunction]
-#[pyo3(signature = (x, axis = Some(-1), descending = false, stable = true))]
+#[pyo3(signature = (x, axis = Some(-1), descending = false, stable = true), text_signature = "(x, axis=-1, descending=False, stable=True)")]
 pub fn sort(x: &Bound<'_, PyAny>, axis: Option<i64>, descending: bool, stable: bool) -> PyResult<PyTensor> {
     let _always = stable;
     Ok(order::sort(&array("sort", x)?, axis, descending)?.0.into())
@@ -273,7 +273,7 @@ pub fn sort(x: &Bound<'_, PyAny>, axis: Option<i64>, descending: bool, stable: b
 /// >>> ag.argsort(ag.tensor([3.0, 1.0, 2.0])).tolist()
 /// [1, 2, 0]
 #[pyfunction]
-#[pyo3(signature = (x, axis = Some(-1), descending = false, stable = true))]
+#[pyo3(signature = (x, axis = Some(-1), descending = false, stable = true), text_signature = "(x, axis=-1, descending=False, stable=True)")]
 pub fn argsort(x: &Bound<'_, PyAny>, axis: Option<i64>, descending: bool, stable: bool) -> PyResult<PyTensor> {
     let _always = stable;
     Ok(order::argsort(&array("argsort", x)?, axis, descending)?.into())
@@ -288,8 +288,14 @@ pub fn argsort(x: &Bound<'_, PyAny>, axis: Option<i64>, descending: bool, stable
 /// >>> values.tolist(), positions.tolist()
 /// ([3.0, 2.0], [0, 2])
 #[pyfunction]
-#[pyo3(signature = (x, k, axis = -1, largest = true, sorted = true))]
-pub fn topk(x: &Bound<'_, PyAny>, k: &Bound<'_, PyAny>, axis: i64, largest: bool, sorted: bool) -> PyResult<(PyTensor, PyTensor)> {
+#[pyo3(signature = (x, k, axis = -1, largest = true, sorted = true), text_signature = "(x, k, axis=-1, largest=True, sorted=True)")]
+pub fn topk(
+    x: &Bound<'_, PyAny>,
+    k: &Bound<'_, PyAny>,
+    axis: i64,
+    largest: bool,
+    sorted: bool,
+) -> PyResult<(PyTensor, PyTensor)> {
     let (values, positions) = order::topk(&array("topk", x)?, count("topk", "k", k)?, axis, largest, sorted)?;
     Ok((values.into(), positions.into()))
 }
@@ -327,20 +333,26 @@ impl PyTensor {
     }
 
     /// The values in order along the axis, as a new tensor. See `ag.sort`.
-    #[pyo3(signature = (axis = Some(-1), descending = false, stable = true))]
+    #[pyo3(signature = (axis = Some(-1), descending = false, stable = true), text_signature = "($self, axis=-1, descending=False, stable=True)")]
     fn sort(slf: &Bound<'_, PyTensor>, axis: Option<i64>, descending: bool, stable: bool) -> PyResult<PyTensor> {
         sort(slf.as_any(), axis, descending, stable)
     }
 
     /// The positions that sort along the axis. See `ag.argsort`.
-    #[pyo3(signature = (axis = Some(-1), descending = false, stable = true))]
+    #[pyo3(signature = (axis = Some(-1), descending = false, stable = true), text_signature = "($self, axis=-1, descending=False, stable=True)")]
     fn argsort(slf: &Bound<'_, PyTensor>, axis: Option<i64>, descending: bool, stable: bool) -> PyResult<PyTensor> {
         argsort(slf.as_any(), axis, descending, stable)
     }
 
     /// The k largest along the axis and their positions. See `ag.topk`.
-    #[pyo3(signature = (k, axis = -1, largest = true, sorted = true))]
-    fn topk(slf: &Bound<'_, PyTensor>, k: &Bound<'_, PyAny>, axis: i64, largest: bool, sorted: bool) -> PyResult<(PyTensor, PyTensor)> {
+    #[pyo3(signature = (k, axis = -1, largest = true, sorted = true), text_signature = "($self, k, axis=-1, largest=True, sorted=True)")]
+    fn topk(
+        slf: &Bound<'_, PyTensor>,
+        k: &Bound<'_, PyAny>,
+        axis: i64,
+        largest: bool,
+        sorted: bool,
+    ) -> PyResult<(PyTensor, PyTensor)> {
         topk(slf.as_any(), k, axis, largest, sorted)
     }
 }

@@ -43,7 +43,11 @@ pub fn permute(x: &Bound<'_, PyAny>, args: &Bound<'_, PyTuple>, axes: Arg<'_>) -
 fn transposed(x: &Tensor, args: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
     let y = match args.len() {
         0 => view::permute(x, None)?,
-        2 => view::transpose(x, integer("transpose", "an axis", &args.get_item(0)?)?, integer("transpose", "an axis", &args.get_item(1)?)?)?,
+        2 => view::transpose(
+            x,
+            integer("transpose", "an axis", &args.get_item(0)?)?,
+            integer("transpose", "an axis", &args.get_item(1)?)?,
+        )?,
         1 if args.get_item(0)?.is_none() => view::permute(x, None)?,
         _ => view::permute(x, Some(&several("transpose", "axes", args, None)?))?,
     };
@@ -112,7 +116,8 @@ pub fn moveaxis(x: &Bound<'_, PyAny>, source: &Bound<'_, PyAny>, destination: &B
     }
     let (from, to) = (shape::axes("moveaxis", &from, x.rank())?, shape::axes("moveaxis", &to, x.rank())?);
     let mut rest = (0..x.rank()).filter(|a| !from.contains(a));
-    let order: Vec<usize> = (0..x.rank()).filter_map(|place| to.iter().position(|&t| t == place).map(|i| from[i]).or_else(|| rest.next())).collect();
+    let order: Vec<usize> =
+        (0..x.rank()).filter_map(|place| to.iter().position(|&t| t == place).map(|i| from[i]).or_else(|| rest.next())).collect();
     Ok(view::permute_axes(&x, &order).into())
 }
 
@@ -192,7 +197,7 @@ pub fn flip(x: &Bound<'_, PyAny>, axis: Arg<'_>) -> PyResult<PyTensor> {
 /// >>> ag.flatten(ag.zeros(2, 3, 4), 1).shape
 /// (2, 12)
 #[pyfunction]
-#[pyo3(signature = (x, start = 0, end = -1))]
+#[pyo3(signature = (x, start = 0, end = -1), text_signature = "(x, start=0, end=-1)")]
 pub fn flatten(x: &Bound<'_, PyAny>, start: i64, end: i64) -> PyResult<PyTensor> {
     let x = array("flatten", x)?;
     if x.rank() == 0 {
@@ -296,7 +301,7 @@ impl PyTensor {
     }
 
     /// The axes from start to end joined into one. See `ag.flatten`.
-    #[pyo3(signature = (start = 0, end = -1))]
+    #[pyo3(signature = (start = 0, end = -1), text_signature = "($self, start=0, end=-1)")]
     fn flatten(slf: &Bound<'_, PyTensor>, start: i64, end: i64) -> PyResult<PyTensor> {
         flatten(slf.as_any(), start, end)
     }

@@ -1,8 +1,8 @@
 //! The Python tensor: a name for one version of a value, with its properties and reads.
-use super::convert::{Operand, check_device};
+use super::arguments::operand;
+use super::convert::Operand;
 use super::dtype::PyDType;
 use super::export;
-use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Tensor, Variable, record_version, scope};
 use crate::ops::unary::cast;
@@ -25,6 +25,8 @@ use std::sync::Arc;
 pub struct PyTensor {
     /// The present version; an update puts another one here.
     current: Mutex<Tensor>,
+    /// The leaf whose gradient it is: `p.grad` gives a new object each time, and in-place changes to any of them must reach `p.grad`.
+    gradient_of: Option<Arc<Variable>>,
 }
 
 impl Drop for PyTensor {
@@ -36,7 +38,7 @@ impl Drop for PyTensor {
 impl From<Tensor> for PyTensor {
     fn from(tensor: Tensor) -> PyTensor {
         tensor.hold();
-        PyTensor { current: Mutex::new(tensor) }
+        PyTensor { current: Mutex::new(tensor), gradient_of: None }
     }
 }
 
@@ -59,7 +61,10 @@ impl PyTensor {
     /// Puts another version in place: what every update ends in.
     pub fn rebind(&self, new: Tensor) {
         new.hold();
-        let old = std::mem::replace(&mut *self.current.lock(), new);
+        let old = std::mem::replace(&mut *self.current.lock(), new.clone());
+        if let Some(variable) = &self.gradient_of {
+            variable.replace_grad(&old, new);
+        }
         old.unhold();
     }
 
@@ -158,7 +163,10 @@ impl PyTensor {
     /// The gradient that backward has summed up for this leaf, or None.
     #[getter]
     fn grad(&self) -> Option<PyTensor> {
-        self.variable().and_then(|v| v.grad()).map(PyTensor::from)
+        let variable = self.variable()?;
+        let grad = variable.grad()?;
+        grad.hold();
+        Some(PyTensor { current: Mutex::new(grad), gradient_of: Some(variable) })
     }
 
     #[setter]
@@ -236,10 +244,10 @@ impl PyTensor {
     }
 
     /// Takes another tensor's value (same shape) as this tensor's new version; never recorded.
-    fn assign_<'py>(slf: Bound<'py, PyTensor>, value: Operand) -> PyResult<Bound<'py, PyTensor>> {
+    fn assign_<'py>(slf: Bound<'py, PyTensor>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTensor>> {
         let me = slf.get();
         let old = me.tensor();
-        let value = cast(&value.beside(old.dtype()), old.dtype());
+        let value = cast(&operand("assign_", value)?.beside(old.dtype()), old.dtype());
         if value.shape() != old.shape() {
             return Err(PyValueError::new_err(format!("assign_: got shape {:?}, expected {:?}", value.shape(), old.shape())));
         }
@@ -285,18 +293,6 @@ impl PyTensor {
             create_graph,
         };
         compute(py, || tape::backward(&loss, how))
-    }
-
-    /// Another device; this build has the CPU only.
-    fn to<'py>(slf: Bound<'py, PyTensor>, target: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTensor>> {
-        if let Ok(device) = target.extract::<String>() {
-            if DType::parse(&device).is_err() {
-                check_device(Some(&device))?;
-                return Ok(slf);
-            }
-        }
-        let dtype: super::convert::DTypeArg = target.extract()?;
-        Bound::new(slf.py(), PyTensor::from(cast(&slf.get().tensor(), dtype.0)))
     }
 
     fn __len__(&self) -> PyResult<usize> {

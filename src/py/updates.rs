@@ -1,4 +1,6 @@
 //! Optimizer updates of Python's leaves: one fused node a parameter, all of them run by one plan.
+// Each hyperparameter is an argument of its own, so that Python pays for no container.
+#![allow(clippy::too_many_arguments)]
 use super::tensor::{PyTensor, compute, leaf_version};
 use crate::backend::op::Op;
 use crate::graph::{Scope, Stage, Tensor, Variable};
@@ -81,7 +83,11 @@ pub fn sgd_update(
     first_step: bool,
     evaluate: bool,
 ) -> PyResult<()> {
-    check_counts("sgd", params.len(), &[("gradients", grads.len()), ("momentum buffers", bufs.as_ref().map_or(params.len(), Vec::len))])?;
+    check_counts(
+        "sgd",
+        params.len(),
+        &[("gradients", grads.len()), ("momentum buffers", bufs.as_ref().map_or(params.len(), Vec::len))],
+    )?;
     let hyper = SgdHyper { lr, weight_decay, momentum, dampening, is_nesterov: nesterov, is_first: first_step };
     let _paused = Scope::enter(|s| s.paused = true);
     let mut new = Vec::with_capacity(params.len());

@@ -1,8 +1,7 @@
 //! The backward walk: from outputs to leaves, newest node first; gradients are accumulated and un-broadcast here and nowhere else.
 use super::{end_generation, forget};
-use crate::backend::op::{Op, ViewOp};
 use crate::error::{Error, Result};
-use crate::graph::{Mark, Node, Scope, TapeCore, Tensor, Variable, is_pending_full, record, scope};
+use crate::graph::{Mark, Node, Scope, TapeCore, Tensor, Variable, is_pending_full, record_source, scope};
 use crate::ops::{self, Ctx, binary::add, binary::scalar, reduce::sum_to, unary::cast};
 use crate::plan::{evaluate, evaluate_pending, last_plan};
 use rustc_hash::FxHashMap;
@@ -10,7 +9,6 @@ use smallvec::{SmallVec, smallvec};
 use std::cell::Cell;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// What this thread's last backward pass did.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -296,18 +294,6 @@ pub fn watch(t: &Tensor) -> Result<Tensor> {
     let Some(tape) = scope(|s| s.tapes.last().cloned()) else {
         return Err(Error::state("watch", "no tape is recording"));
     };
-    let mut node = {
-        // Recorded on the outer tapes as an ordinary alias, but not yet on the innermost.
-        let _scope = Scope::enter(|s| {
-            s.tapes.pop();
-        });
-        record(Op::View(ViewOp::Alias), smallvec![], smallvec![t.clone()], smallvec![t.spec().clone()], ops::saves)
-    };
-    let generation = tape.generation.load(Relaxed);
-    match Arc::get_mut(&mut node) {
-        Some(inner) => inner.marks.push(Mark { tape: tape.clone(), generation }),
-        None => return Err(Error::Internal("watch: a fresh node is shared")),
-    }
-    tape.nodes.lock().push(Arc::downgrade(&node));
-    Ok(Tensor::first(node))
+    // On the outer tapes it is an ordinary alias.
+    Ok(record_source(t, &tape, ops::saves))
 }

@@ -90,15 +90,18 @@ fn lines<T: Sums>(axis: usize, reverse: bool, product: bool, x: &View, out: &Vie
     // The other axes; one of size 1 stands in if there is none.
     let mut others: SmallVec<[usize; 4]> = x.shape.into();
     let (mut from, mut to): (SmallVec<[isize; 4]>, _) = (x.strides.into(), own.clone());
-    (others.remove(axis), from.remove(axis), to.remove(axis));
+    others.remove(axis);
+    from.remove(axis);
+    to.remove(axis);
     if others.is_empty() {
-        (others.push(1), from.push(0), to.push(0));
+        others.push(1);
+        from.push(0);
+        to.push(0);
     }
     let last = others.len() - 1;
     let (x, out) = (*x, *out);
     let count: usize = if n == 0 { 0 } else { others.iter().product() };
     parallel::ranges(count, GRAIN / n.max(1), |range| {
-        let (x, out) = (x, out);
         runs(&others, [&from, &to], range, |_, [a, b], len| {
             for l in (0..len).step_by(LANES) {
                 let skip = l as isize;
@@ -168,8 +171,7 @@ mod tests {
         shape: &[usize],
         strides: &[isize],
         axis: usize,
-        reverse: bool,
-        product: bool,
+        (reverse, product): (bool, bool),
     ) -> Vec<T> {
         let mut out = vec![T::default(); shape.iter().product()];
         let own = crate::shape::strides(shape);
@@ -200,10 +202,10 @@ mod tests {
             let floats: Vec<f32> = ints.iter().map(|&i| i as f32).collect();
             let small: Vec<i32> = ints.iter().map(|&i| i as i32).collect();
             let halves: Vec<f16> = ints.iter().map(|&i| f16::from_f64(i as f64)).collect();
-            let got = scanned(DType::I64, &ints, first, &shape, &strides, axis, reverse, product);
-            let got32 = scanned(DType::I32, &small, first, &shape, &strides, axis, reverse, product);
-            let gotf = scanned(DType::F32, &floats, first, &shape, &strides, axis, reverse, product);
-            let goth = scanned(DType::F16, &halves, first, &shape, &strides, axis, reverse, product);
+            let got = scanned(DType::I64, &ints, first, &shape, &strides, axis, (reverse, product));
+            let got32 = scanned(DType::I32, &small, first, &shape, &strides, axis, (reverse, product));
+            let gotf = scanned(DType::F32, &floats, first, &shape, &strides, axis, (reverse, product));
+            let goth = scanned(DType::F16, &halves, first, &shape, &strides, axis, (reverse, product));
             let own = crate::shape::strides(&shape);
             for flat in 0..elems {
                 let index: Vec<usize> = (0..rank).map(|i| flat / own[i] as usize % shape[i]).collect();
@@ -227,17 +229,17 @@ mod tests {
 
     #[test]
     fn nan_spreads_and_bytes_wrap() {
-        let x = scanned(DType::F32, &[1.0, f32::NAN, 2.0], 0, &[3], &[1], 0, false, false);
+        let x = scanned(DType::F32, &[1.0, f32::NAN, 2.0], 0, &[3], &[1], 0, (false, false));
         assert!(x[0] == 1.0 && x[1].is_nan() && x[2].is_nan());
-        assert_eq!(scanned(DType::U8, &[200u8, 100], 0, &[2], &[1], 0, false, false), [200, 44]);
+        assert_eq!(scanned(DType::U8, &[200u8, 100], 0, &[2], &[1], 0, (false, false)), [200, 44]);
     }
 
     #[test]
     fn long_sums_are_accurate_and_alike_on_all_threads() {
         let x = vec![0.1f32; 1 << 20];
-        let sum = scanned(DType::F32, &x, 0, &[1 << 20], &[1], 0, false, false);
+        let sum = scanned(DType::F32, &x, 0, &[1 << 20], &[1], 0, (false, false));
         assert!((f64::from(sum[(1 << 20) - 1]) - f64::from(0.1f32) * f64::from(1 << 20)).abs() < 0.01);
-        let rows = scanned(DType::F32, &x, 0, &[1024, 1024], &[1024, 1], 1, false, false);
+        let rows = scanned(DType::F32, &x, 0, &[1024, 1024], &[1024, 1], 1, (false, false));
         assert!(rows.chunks(1024).all(|r| r == &sum[..1024]));
     }
 }

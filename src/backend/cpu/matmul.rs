@@ -227,7 +227,9 @@ impl<E: Kernel> Batch<E> {
         let isa = Isa::get();
         let p = &self.first;
         let work = p.m.saturating_mul(p.n).saturating_mul(p.k);
-        let total = work.saturating_mul(self.items);
+        // A thin product waits for memory, not for arithmetic.
+        let weight = (TASK_ROWS / p.m).max(1);
+        let total = work.saturating_mul(self.items).saturating_mul(weight);
         if total <= PARALLEL_WORK && p.m.max(p.n) <= E::MOST && p.k <= E::TERMS {
             // SAFETY: the views vouch for the memory, and the plan keeps the output apart from the inputs.
             (0..self.items).for_each(|i| unsafe { E::product(isa, &self.item(i)) });
@@ -294,7 +296,8 @@ impl Grid {
         loop {
             let tasks = p.m.div_ceil(rows) * p.n.div_ceil(cols);
             let work = rows.saturating_mul(cols).saturating_mul(p.k.min(ROUND_DEPTH));
-            let idle = tasks * items < wanted && work > PARALLEL_WORK / 2;
+            let weight = (TASK_ROWS / p.m).max(1);
+            let idle = tasks * items < wanted && work.saturating_mul(weight) > PARALLEL_WORK / 2;
             if !idle && work <= TASK_WORK && rows.max(cols) <= most {
                 break;
             }

@@ -43,7 +43,7 @@ pub fn run(kind: RandomKind, out: View, args: &[u64]) -> Result<()> {
 }
 
 /// What a launch draws.
-struct Draw {
+pub(super) struct Draw {
     key: u64,
     counter: u64,
     a: u64,
@@ -108,7 +108,6 @@ fn fill<W: Tile, T>(
     let (isa, view, elems) = (Isa::get(), *out, out.elems());
     let size = W::PER_COUNTER * LANES;
     parallel::ranges(elems, GRAIN, |range| {
-        let view = view;
         let mut tile = [W::default(); TILE];
         for at in range.clone().step_by(size) {
             // Ranges start at multiples of 64, so tiles, and what is drawn for an element, do not depend on how they are cut.

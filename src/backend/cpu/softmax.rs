@@ -104,7 +104,6 @@ where
     let per_task = GRAIN.div_ceil(n);
     let tasks = if count * n <= 2 * GRAIN { 1 } else { count.div_ceil(per_task) };
     parallel::for_each(tasks, |t| {
-        let (x, out) = (x, out);
         let range = if tasks == 1 { 0..count } else { t * per_task..((t + 1) * per_task).min(count) };
         let mut wide = vec![T::Wide::default(); n];
         runs(lead, [lead_strides], range, |flat, [offset], len| {

@@ -33,7 +33,7 @@ pub fn run(kind: UpdateKind, ins: &[View], outs: &[View], args: &[u64]) -> Resul
 
 /// The numbers of an update, derived in f64 and rounded once, as PyTorch does.
 #[derive(Clone, Copy, Debug)]
-enum Rule<W> {
+pub(super) enum Rule<W> {
     Sgd { lr: W, decay: W },
     Momentum { lr: W, decay: W, momentum: W, fresh: W, is_nesterov: bool, is_first: bool },
     Adam { step: W, kept: W, decay: W, toward_g: W, beta2: W, toward_g2: W, root2: W, eps: W },
@@ -71,7 +71,7 @@ impl<W: Float> Rule<W> {
 }
 
 /// The state's tiles in the order p, buffers; and the gradient's.
-struct Tiles<W> {
+pub(super) struct Tiles<W> {
     state: [[W; TILE]; 3],
     g: [W; TILE],
 }
@@ -212,20 +212,24 @@ mod tests {
         }
     }
 
-    fn check<T: Real + std::fmt::Debug>(
-        dtype: DType,
+    /// An update, its size and numbers, whether the gradient is one number spread out, and whether outputs are the inputs' memory.
+    struct Case<'a> {
         kind: UpdateKind,
         n: usize,
-        h: &[f64],
+        h: &'a [f64],
         spread: bool,
         in_place: bool,
-        tolerance: f64,
-    ) {
+    }
+
+    fn check<T: Copy>(dtype: DType, of: fn(f64) -> T, case: &Case, tolerance: f64)
+    where
+        f64: From<T>,
+    {
+        let &Case { kind, n, h, spread, in_place } = case;
         let value = |i: usize, s: usize| ((i * 37 + s * 101) % 199) as f64 / 199.0 - if s == 3 { 0.0 } else { 0.5 };
-        let mut data: Vec<Vec<T>> = (0..4)
-            .map(|s| (0..n).map(|i| T::narrow(T::Wide::of(value(if spread && s == 1 { 0 } else { i }, s)))).collect())
-            .collect();
-        let before: Vec<Vec<f64>> = data.iter().map(|d| d.iter().map(|x| x.widen().to_f64()).collect()).collect();
+        let mut data: Vec<Vec<T>> =
+            (0..4).map(|s| (0..n).map(|i| of(value(if spread && s == 1 { 0 } else { i }, s))).collect()).collect();
+        let before: Vec<Vec<f64>> = data.iter().map(|d| d.iter().map(|&x| f64::from(x)).collect()).collect();
         let states = match kind {
             UpdateKind::Sgd => 1,
             UpdateKind::SgdMomentum => 2,
@@ -247,17 +251,17 @@ mod tests {
         for i in 0..n {
             let want = reference(kind, std::array::from_fn(|s| before[s][i]), h);
             for s in 0..states {
-                let got = after[state(s)][i].widen().to_f64();
+                let got = f64::from(after[state(s)][i]);
                 assert!((got - want[s]).abs() <= tolerance * (1.0 + want[s].abs()), "{kind:?} {s} at {i}: {got} {}", want[s]);
             }
         }
     }
 
-    fn check_all(kind: UpdateKind, n: usize, h: &[f64], spread: bool, in_place: bool) {
-        check::<f64>(DType::F64, kind, n, h, spread, in_place, 1e-14);
-        check::<f32>(DType::F32, kind, n, h, spread, in_place, 1e-6);
-        check::<f16>(DType::F16, kind, n, h, spread, in_place, 2e-3);
-        check::<bf16>(DType::BF16, kind, n, h, spread, in_place, 1.6e-2);
+    fn check_all(case: &Case) {
+        check(DType::F64, |x| x, case, 1e-14);
+        check(DType::F32, |x| x as f32, case, 1e-6);
+        check(DType::F16, f16::from_f64, case, 2e-3);
+        check(DType::BF16, bf16::from_f64, case, 1.6e-2);
     }
 
     proptest! {
@@ -265,16 +269,19 @@ mod tests {
         #[test]
         fn as_the_published_formulas(n in 0usize..600, spread: bool, in_place: bool, flag: bool, first: bool, t in 1i32..20) {
             let on = |b: bool| f64::from(u8::from(b));
-            check_all(UpdateKind::Sgd, n, &[0.1, 0.01], spread, in_place);
-            check_all(UpdateKind::SgdMomentum, n, &[0.1, 0.01, 0.9, 0.2, on(flag), on(first)], spread, in_place);
+            check_all(&Case { kind: UpdateKind::Sgd, n, h: &[0.1, 0.01], spread, in_place });
+            let h = [0.1, 0.01, 0.9, 0.2, on(flag), on(first)];
+            check_all(&Case { kind: UpdateKind::SgdMomentum, n, h: &h, spread, in_place });
             let bias = |beta: f64| 1.0 - beta.powi(t);
-            check_all(UpdateKind::Adam, n, &[0.01, 0.9, 0.99, 1e-3, 0.1, bias(0.9), bias(0.99), on(flag)], spread, in_place);
+            let h = [0.01, 0.9, 0.99, 1e-3, 0.1, bias(0.9), bias(0.99), on(flag)];
+            check_all(&Case { kind: UpdateKind::Adam, n, h: &h, spread, in_place });
         }
     }
 
     #[test]
     fn many_elements_and_threads() {
-        check::<f32>(DType::F32, UpdateKind::Adam, 100_003, &[0.01, 0.9, 0.999, 1e-8, 0.0, 0.1, 0.001, 1.0], false, true, 1e-5);
+        let h = [0.01, 0.9, 0.999, 1e-8, 0.0, 0.1, 0.001, 1.0];
+        check(DType::F32, |x| x as f32, &Case { kind: UpdateKind::Adam, n: 100_003, h: &h, spread: false, in_place: true }, 1e-5);
     }
 
     #[test]

@@ -146,4 +146,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8, *, axis=None):
     [0.0]
     """
     where = dim if axis is None else axis
+    if x1.shape != x2.shape:
+        # Before the lengths are taken: an axis of size 1 counts as often as the other tensor's is long.
+        x1, x2 = ag.broadcast_arrays(x1, x2)
     return (normalize(x1, 2.0, where, eps) * normalize(x2, 2.0, where, eps)).sum(axis=where)

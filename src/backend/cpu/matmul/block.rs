@@ -3,15 +3,18 @@ use super::vector::Vector;
 use std::cell::Cell;
 
 /// Terms of an element's sum that are added up before they go to memory: the packed panel of the right side stays in L1.
-const DEPTH: usize = 192;
+const DEPTH: usize = 256;
 /// Rows of the left side packed at a time: DEPTH * ROWS elements stay in L2.
-const ROWS: usize = 192;
+const ROWS: usize = 384;
 /// Columns of the right side packed at a time.
-const COLS: usize = 1024;
+const COLS: usize = 2048;
 /// Rows of a register tile.
-const TILE: usize = 12;
+const TILE: usize = 8;
 /// Vectors in a row of a register tile.
 const WIDE: usize = 2;
+
+/// Terms of a sum that take longer than fetching c from memory.
+const FAR: usize = 64;
 
 /// c = a b (or c += a b): a is m x k, b is k x n, c is m x n with columns side by side. Steps are in elements.
 #[derive(Clone, Copy)]
@@ -242,10 +245,6 @@ impl<E: Copy> Tile<E> {
                     (TILE, true, true) => self.rows::<V, TILE, 2, true>(last),
                     (TILE, false, false) => self.rows::<V, TILE, 1, false>(last),
                     (TILE, false, true) => self.rows::<V, TILE, 1, true>(last),
-                    (8, true, false) => self.rows::<V, 8, 2, false>(last),
-                    (8, true, true) => self.rows::<V, 8, 2, true>(last),
-                    (8, false, false) => self.rows::<V, 8, 1, false>(last),
-                    (8, false, true) => self.rows::<V, 8, 1, true>(last),
                     (4, true, false) => self.rows::<V, 4, 2, false>(last),
                     (4, true, true) => self.rows::<V, 4, 2, true>(last),
                     (4, false, false) => self.rows::<V, 4, 1, false>(last),
@@ -271,6 +270,15 @@ impl<E: Copy> Tile<E> {
     unsafe fn rows<V: Vector<Elem = E>, const R: usize, const C: usize, const PART: bool>(&self, last: usize) {
         // SAFETY: register arithmetic.
         let mut sums = unsafe { [[V::zero(); C]; R] };
+        if self.k >= FAR {
+            // c is asked for while the sums are taken, not after.
+            for i in 0..R {
+                let c = self.c.wrapping_offset(i as isize * self.c_row);
+                for j in 0..C {
+                    prefetch(c.wrapping_add(j * V::LANES));
+                }
+            }
+        }
         // SAFETY: passed on; row i of a is read at the address of row 0 plus i steps.
         unsafe {
             if R == 1 || self.a_row == 1 {
@@ -328,4 +336,16 @@ impl<E: Copy> Tile<E> {
             b = b.wrapping_offset(self.b_step);
         }
     }
+}
+
+/// Asks for the cache line at an address, which need not be valid.
+#[inline(always)]
+fn prefetch<E>(at: *const E) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; it reads nothing that the program could see.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }

@@ -1,3 +1,4 @@
+//! Tests of products against naive loops, over layouts, types and sizes.
 use super::*;
 use ::half::{bf16, f16};
 use proptest::prelude::*;

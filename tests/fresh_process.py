@@ -1,0 +1,26 @@
+"""Owns running a piece of Python in an interpreter of its own: what it prints, and nothing of this process's state."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+
+def run_python(code, *arguments, timeout=120, **environment):
+    """Run code in a new interpreter that must end well and warn of nothing; returns what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def run_json(code, *arguments, **settings):
+    """As `run_python`, with the last printed line read as JSON."""
+    return json.loads(run_python(code, *arguments, **settings).splitlines()[-1])
