@@ -1,8 +1,5 @@
 """Reductions of many values: close to the exact sum, and the same bits however the work is split."""
 
-import hashlib
-import math
-
 import agtape as ag
 import numpy as np
 import pytest
@@ -10,6 +7,11 @@ from fresh_process import run_python
 
 COUNT = 1 << 24
 BOUND = 1e-6  # of the sum of magnitudes
+
+
+def exact_sum(values):
+    """NumPy's pairwise sum in float64: its error is a billionth of the bound's."""
+    return float(values.astype(np.float64).sum())
 
 
 def uniform(rng):
@@ -46,7 +48,7 @@ INPUTS = [uniform, normal, same, rising, one_large, cancelling]
 @pytest.mark.parametrize("make", INPUTS)
 def test_T14_the_sum_and_mean_of_2_to_the_24_values(make, rng):
     values = make(rng)
-    exact, magnitude = math.fsum(values), float(np.abs(values.astype(np.float64)).sum())
+    exact, magnitude = exact_sum(values), exact_sum(np.abs(values))
     x = ag.tensor(values)
     assert abs(x.sum().item() - exact) <= BOUND * magnitude
     assert abs(x.mean().item() - exact / COUNT) <= BOUND * magnitude / COUNT
@@ -74,7 +76,7 @@ def test_T14_fused_sums_and_the_gradients_of_broadcasts(rng):
     with ag.grad_tape():
         loss = ((x + b) * x).sum()
     loss.backward()
-    exact = math.fsum(values)
+    exact = exact_sum(values)
     assert abs(b.grad.item() - exact) <= BOUND * exact
 
 
@@ -112,5 +114,4 @@ def test_T14_T16_sums_do_not_depend_on_how_work_was_split():
 def test_T14_the_bound_is_one_that_a_plain_loop_misses():
     values = np.full(COUNT, 0.1, np.float32)
     running = np.cumsum(values, dtype=np.float32)[-1]
-    assert abs(float(running) - math.fsum(values)) > 100 * BOUND * COUNT * 0.1
-    assert hashlib.sha256(values).digest()
+    assert abs(float(running) - exact_sum(values)) > 100 * BOUND * COUNT * 0.1

@@ -18,12 +18,12 @@ CASES = [
     ("sqrt", lambda x: ag.sqrt(x)),
     ("divide", lambda x: x / (x - x)),
     ("exp", lambda x: ag.exp(x * -1000)),
-    ("power", lambda x: x**0.3),
+    ("pow", lambda x: x**0.3),
     ("arcsin", lambda x: ag.arcsin(x * 5)),
     ("log1p", lambda x: ag.log1p(x - 1)),
     ("multiply", lambda x: x * 1e38 * 1e38),
     ("matmul", lambda x: (x * 1e30) @ (x * 1e30)),
-    ("sum", lambda x: ag.sum(x * 3e38)),
+    ("sum", lambda x: ag.sum(x * 1.2e38)),
     ("where", lambda x: ag.where(x < 0, float("inf"), x)),
     ("reciprocal", lambda x: ag.reciprocal(x * 0)),
 ]
@@ -32,7 +32,7 @@ CASES = [
 @pytest.mark.parametrize(("op", "f"), CASES, ids=[c[0] for c in CASES])
 def test_T13_the_first_op_and_the_users_line_are_named(op, f):
     x = ag.tensor([-2.0, -2.0])
-    with ag.detect_anomaly(), pytest.raises(FloatingPointError) as caught:
+    with pytest.raises(FloatingPointError) as caught, ag.detect_anomaly():
         y = f(x)
         ag.exp(ag.tanh(y) * 2 + 1).sum().item()  # carries it on; not to blame
     line = inspect.getsourcelines(f)[1]
@@ -43,7 +43,7 @@ def test_T13_the_first_op_and_the_users_line_are_named(op, f):
 
 def test_T13_the_line_is_the_users_also_inside_the_library():
     x = ag.tensor([[float("inf"), 0.0]])
-    with ag.detect_anomaly(), pytest.raises(FloatingPointError) as caught:
+    with pytest.raises(FloatingPointError) as caught, ag.detect_anomaly():
         loss = ag.nn.functional.cross_entropy(x, ag.tensor([0])); place = here()  # noqa: E702
         loss.item()
     assert place in str(caught.value)
@@ -52,7 +52,7 @@ def test_T13_the_line_is_the_users_also_inside_the_library():
 def test_T13_a_training_step_is_traced_and_leaves_everything_usable():
     w = ag.param([1.0, 0.0])
     opt = ag.optim.SGD([w], lr=0.1)
-    with ag.detect_anomaly(), pytest.raises(FloatingPointError) as caught:
+    with pytest.raises(FloatingPointError) as caught, ag.detect_anomaly():
         with ag.grad_tape():
             hidden = ag.log(w); place = here()  # noqa: E702
             loss = (hidden * 2).sum()
@@ -69,7 +69,7 @@ def test_T13_a_training_step_is_traced_and_leaves_everything_usable():
 
 def test_T13_a_gradient_that_is_infinite_is_found_too():
     w = ag.param([4.0, 0.0])
-    with ag.detect_anomaly(), pytest.raises(FloatingPointError, match=r"test_anomaly\.py:\d+"):
+    with pytest.raises(FloatingPointError, match=r"test_anomaly\.py:\d+"), ag.detect_anomaly():
         with ag.grad_tape():
             loss = ag.sqrt(w).sum()
         assert loss.item() == 2.0
@@ -79,11 +79,11 @@ def test_T13_a_gradient_that_is_infinite_is_found_too():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_T13_every_float_type_is_looked_at(dtype):
     x = ag.tensor([60000.0], dtype=dtype)
-    with ag.detect_anomaly(), pytest.raises(FloatingPointError, match="multiply"):
+    with pytest.raises(FloatingPointError, match="multiply"), ag.detect_anomaly():
         for _ in range(8):
             x = x * x
         x.item()
-    with ag.detect_anomaly(), pytest.raises(FloatingPointError, match="log"):
+    with pytest.raises(FloatingPointError, match="log"), ag.detect_anomaly():
         ag.log(ag.tensor([-1.0], dtype=dtype)).item()
 
 
@@ -113,6 +113,17 @@ def test_T13_what_was_recorded_inside_is_checked_at_the_latest_at_the_end():
     with pytest.raises(FloatingPointError, match="log"), ag.detect_anomaly():
         kept = ag.log(bad)
     del kept
+
+
+def test_T13_what_was_reported_is_not_reported_again_by_other_evaluations():
+    with ag.detect_anomaly():
+        bad, good = ag.log(ag.tensor([-1.0])), ag.tensor([1.0]) * 2
+        for _ in range(2):  # each time it is asked for by name
+            with pytest.raises(FloatingPointError, match="log"):
+                bad.item()
+        with ag.grad_tape():
+            pass
+        assert good.item() == 2.0
 
 
 def test_T13_as_a_decorator():

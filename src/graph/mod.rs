@@ -9,7 +9,7 @@ mod variable;
 
 pub use custom::CustomRule;
 pub use node::{Node, Out, Saved, Spec, Stage, State, Tensor, Value, next_id};
-pub use pending::{is_pending_full, pending_roots};
+pub use pending::{is_pending_full, is_walk_full, pending_roots, walking};
 pub use record::{GradState, Mark, Scope, TapeCore, record, record_source, record_version, scope, set_place_hook};
 pub use storage::{CpuPools, HostBuffer, Storage, cpu, persistent_storage};
 pub use variable::Variable;

@@ -13,6 +13,8 @@ thread_local! {
     static PENDING: RefCell<Vec<Weak<Node>>> = const { RefCell::new(Vec::new()) };
     /// Bytes of computed values that Python let go of while pending nodes still read them, since the list was last swept.
     static KEPT_ALIVE: Cell<usize> = const { Cell::new(0) };
+    /// Inside a backward walk, which bounds what is pending itself.
+    static IS_WALKING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Counts a value that only pending nodes keep alive from now on.
@@ -20,8 +22,21 @@ pub(super) fn keep_alive(bytes: usize) {
     KEPT_ALIVE.set(KEPT_ALIVE.get().saturating_add(bytes));
 }
 
+/// Runs a backward walk: until it ends, `is_pending_full` is false for everybody but the walk, which asks `is_walk_full`.
+pub fn walking<R>(walk: impl FnOnce() -> R) -> R {
+    let before = IS_WALKING.replace(true);
+    let out = walk();
+    IS_WALKING.set(before);
+    out
+}
+
 /// Whether so much is pending that it must be evaluated.
 pub fn is_pending_full() -> bool {
+    !IS_WALKING.get() && is_walk_full()
+}
+
+/// Whether a backward walk must evaluate what it has made so far.
+pub fn is_walk_full() -> bool {
     KEPT_ALIVE.get() > MAX_BYTES || PENDING.with(|p| p.borrow().len()) > MAX_NODES
 }
 

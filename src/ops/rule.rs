@@ -1,8 +1,7 @@
 //! The contract of a gradient rule: what it keeps is declared, and it neither accumulates nor undoes broadcasting.
 use crate::backend::op::Op;
 use crate::error::{Error, Result};
-use crate::graph::{Node, Saved, Spec, Tensor, is_pending_full, record};
-use crate::plan::try_evaluate_pending;
+use crate::graph::{Node, Saved, Spec, Tensor, record};
 use smallvec::{SmallVec, smallvec};
 
 /// One optional gradient for each input.
@@ -91,25 +90,12 @@ pub fn grads(g: Tensor) -> Result<Grads> {
 
 /// Records an op with one output.
 pub fn make(op: Op, args: SmallVec<[u64; 2]>, inputs: SmallVec<[Tensor; 2]>, spec: Spec) -> Tensor {
-    let t = Tensor::first(record(op, args, inputs, smallvec![spec], super::saves));
-    evaluate_if_full(&t);
-    t
+    Tensor::first(record(op, args, inputs, smallvec![spec], super::saves))
 }
 
 /// Records an op with several outputs.
 pub fn make_many(op: Op, args: SmallVec<[u64; 2]>, inputs: SmallVec<[Tensor; 2]>, specs: SmallVec<[Spec; 1]>) -> Vec<Tensor> {
     let n = specs.len() as u32;
     let node = record(op, args, inputs, specs, super::saves);
-    let outs: Vec<Tensor> = (0..n).map(|index| Tensor { node: node.clone(), index }).collect();
-    if let Some(t) = outs.first() {
-        evaluate_if_full(t);
-    }
-    outs
-}
-
-/// Bounds what is pending. What cannot be computed stays pending, and raises when it is asked for by name.
-fn evaluate_if_full(newest: &Tensor) {
-    if is_pending_full() {
-        let _ = try_evaluate_pending(std::slice::from_ref(newest));
-    }
+    (0..n).map(|index| Tensor { node: node.clone(), index }).collect()
 }

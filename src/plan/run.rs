@@ -110,7 +110,9 @@ fn launches(plan: &Plan, program: &Program, memory: &Memory, anomaly: bool) -> R
         if i % POLL_STRIDE == 0 || launch.shape.iter().product::<usize>() > POLL_ELEMS {
             cpu::poll()?;
         }
-        if let Err(error) = launch_one(plan, program, memory, launch, prepared) {
+        let ran = launch_one(plan, program, memory, launch, prepared);
+        let ran = if anomaly { ran.and_then(|()| check_finite(plan, program, memory, launch)) } else { ran };
+        if let Err(error) = ran {
             if error == Error::Interrupted {
                 return Err(error);
             }
@@ -121,9 +123,6 @@ fn launches(plan: &Plan, program: &Program, memory: &Memory, anomaly: bool) -> R
                 Some(place) => error.at(place),
                 None => error,
             });
-        }
-        if anomaly {
-            check_finite(plan, program, memory, launch)?;
         }
     }
     Ok(())
@@ -147,13 +146,15 @@ fn launch_one(plan: &Plan, program: &Program, memory: &Memory, launch: &Launch, 
 
 /// Names the op whose result holds a NaN or an infinity (`detect_anomaly`).
 fn check_finite(plan: &Plan, program: &Program, memory: &Memory, launch: &Launch) -> Result<()> {
-    for out in launch.outs.iter().filter(|o| matches!(o.dtype, DType::F32 | DType::F64)) {
+    for out in launch.outs.iter().filter(|o| o.dtype.is_float()) {
         let ptr = memory.ptr(plan, out)?;
         let n = out.layout.shape.iter().product();
         // SAFETY: an output is row-major and was just written by its launch.
         let bad = unsafe {
             match out.dtype {
                 DType::F32 => std::slice::from_raw_parts(ptr.cast::<f32>(), n).iter().position(|v| !v.is_finite()),
+                DType::F16 => std::slice::from_raw_parts(ptr.cast::<half::f16>(), n).iter().position(|v| !v.is_finite()),
+                DType::BF16 => std::slice::from_raw_parts(ptr.cast::<half::bf16>(), n).iter().position(|v| !v.is_finite()),
                 _ => std::slice::from_raw_parts(ptr.cast::<f64>(), n).iter().position(|v| !v.is_finite()),
             }
         };

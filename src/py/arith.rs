@@ -137,14 +137,14 @@ fn no_modulo(modulo: Option<Bound<'_, PyAny>>) -> PyResult<()> {
 /// x ** b; small fixed exponents are cheaper and exact as products and roots.
 pub fn power(a: &PyTensor, b: Operand) -> PyResult<PyTensor> {
     let x = a.tensor();
-    if let Operand::Scalar(s) = &b {
-        if x.dtype().is_float() {
-            if s.as_f64() == 2.0 {
-                return Ok(unary(U::Square, &x)?.into());
-            }
-            if s.as_f64() == 0.5 {
-                return Ok(unary(U::Sqrt, &x)?.into());
-            }
+    if let Operand::Scalar(s) = &b
+        && x.dtype().is_float()
+    {
+        if s.as_f64() == 2.0 {
+            return Ok(unary(U::Square, &x)?.into());
+        }
+        if s.as_f64() == 0.5 {
+            return Ok(unary(U::Sqrt, &x)?.into());
         }
     }
     forward(Pow, a, b)
@@ -153,7 +153,11 @@ pub fn power(a: &PyTensor, b: Operand) -> PyResult<PyTensor> {
 /// `where` with numbers that adapt.
 pub fn select_any(condition: Operand, a: Operand, b: Operand) -> PyResult<PyTensor> {
     let condition = condition.alone();
-    let condition = if condition.dtype() == DType::Bool { condition } else { binary(Ne, &condition, &crate::ops::binary::scalar(0.0, condition.dtype()))? };
+    let condition = if condition.dtype() == DType::Bool {
+        condition
+    } else {
+        binary(Ne, &condition, &crate::ops::binary::scalar(0.0, condition.dtype()))?
+    };
     let (a, b) = Operand::pair(a, b);
     Ok(select(&condition, &a, &b)?.into())
 }

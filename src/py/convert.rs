@@ -74,7 +74,9 @@ pub fn scalar(obj: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
         return Ok(Some(Scalar::Bool(obj.extract()?)));
     }
     if obj.is_exact_instance_of::<PyInt>() {
-        return Ok(Some(Scalar::Int(obj.extract().map_err(|_| PyValueError::new_err(format!("the integer {obj} does not fit into int64")))?)));
+        return Ok(Some(Scalar::Int(
+            obj.extract().map_err(|_| PyValueError::new_err(format!("the integer {obj} does not fit into int64")))?,
+        )));
     }
     Ok(None)
 }
@@ -105,9 +107,9 @@ pub fn from_array(obj: &Bound<'_, PyAny>, dtype: Option<DType>, variable: Option
     let py = obj.py();
     let np = py.import("numpy")?;
     let is_typed = is_array(obj)?;
-    let mut array = np.call_method1("asarray", (obj,)).map_err(|e| {
-        PyTypeError::new_err(format!("tensor: cannot make an array of {}: {}", obj.get_type(), e.value(py)))
-    })?;
+    let mut array = np
+        .call_method1("asarray", (obj,))
+        .map_err(|e| PyTypeError::new_err(format!("tensor: cannot make an array of {}: {}", obj.get_type(), e.value(py))))?;
     let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
     let small = |name: &str| -> PyResult<bool> { Ok(array.getattr("dtype")?.getattr("name")?.extract::<String>()? == name) };
     if kind == "f" && !is_typed {
@@ -121,7 +123,9 @@ pub fn from_array(obj: &Bound<'_, PyAny>, dtype: Option<DType>, variable: Option
     let array = array.cast_into::<PyUntypedArray>().map_err(PyErr::from)?;
     let Some(given) = array_dtype(&array)? else {
         let name = array.dtype();
-        return Err(PyTypeError::new_err(format!("tensor: cannot hold an array of dtype {name}; expected booleans, integers or floats up to 64 bits")));
+        return Err(PyTypeError::new_err(format!(
+            "tensor: cannot hold an array of dtype {name}; expected booleans, integers or floats up to 64 bits"
+        )));
     };
     let shape: Vec<usize> = array.shape().to_vec();
     let bytes = array.len() * given.size_bytes();
@@ -168,7 +172,9 @@ impl<'a, 'py> FromPyObject<'a, 'py> for DTypeArg {
             return Ok(DTypeArg(d.get().0));
         }
         let descr = py.import("numpy")?.call_method1("dtype", (obj,)).map_err(|_| {
-            PyTypeError::new_err(format!("dtype: cannot use {obj:?}; expected a name such as \"float32\", a NumPy dtype or an agtape dtype"))
+            PyTypeError::new_err(format!(
+                "dtype: cannot use {obj:?}; expected a name such as \"float32\", a NumPy dtype or an agtape dtype"
+            ))
         })?;
         Ok(DTypeArg(DType::parse(&descr.getattr("name")?.extract::<String>()?)?))
     }

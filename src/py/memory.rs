@@ -96,7 +96,7 @@ pub fn tape_report_dict<'py>(py: Python<'py>, tape: Option<Bound<'py, PyTape>>) 
         Some(t) => Some(t.get().core()?),
         None => tape::current(),
     };
-    let report = core.as_ref().map(|c| tape::report(c)).unwrap_or_default();
+    let report = core.as_ref().map(tape::report).unwrap_or_default();
     let d = PyDict::new(py);
     d.set_item("nodes", report.nodes)?;
     d.set_item("bytes_total", report.operands + report.activations + report.graph)?;

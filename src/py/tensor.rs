@@ -4,9 +4,9 @@ use super::convert::Operand;
 use super::dtype::PyDType;
 use super::export;
 use crate::error::Error;
-use crate::graph::{Tensor, Variable, record_version, scope};
+use crate::graph::{Tensor, Variable, is_pending_full, record_version, scope};
 use crate::ops::unary::cast;
-use crate::plan::evaluate;
+use crate::plan::{evaluate, try_evaluate_pending};
 use crate::tape;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -38,6 +38,11 @@ impl Drop for PyTensor {
 impl From<Tensor> for PyTensor {
     fn from(tensor: Tensor) -> PyTensor {
         tensor.hold();
+        // Here and not where ops are recorded: between the parts of a composite op, values are held that nobody counts.
+        if is_pending_full() {
+            // What cannot be computed stays pending, and raises when it is asked for by name.
+            let _ = try_evaluate_pending(&[]);
+        }
         PyTensor { current: Mutex::new(tensor), gradient_of: None }
     }
 }
@@ -84,7 +89,11 @@ impl PyTensor {
         let old = self.tensor();
         let new = cast(&new, old.dtype());
         if new.shape() != old.shape() {
-            return Err(PyValueError::new_err(format!("in-place: the result has shape {:?}, the tensor {:?}", new.shape(), old.shape())));
+            return Err(PyValueError::new_err(format!(
+                "in-place: the result has shape {:?}, the tensor {:?}",
+                new.shape(),
+                old.shape()
+            )));
         }
         match self.variable() {
             Some(variable) => self.rebind(leaf_version(&new, variable)),
@@ -215,7 +224,12 @@ impl PyTensor {
     }
 
     #[pyo3(signature = (dtype = None, copy = None))]
-    fn __array__<'py>(&self, py: Python<'py>, dtype: Option<Bound<'py, PyAny>>, copy: Option<bool>) -> PyResult<Bound<'py, PyAny>> {
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let array = export::numpy(py, &self.tensor())?;
         let array = match dtype {
             Some(dtype) => array.call_method1("astype", (dtype,))?,
@@ -228,7 +242,10 @@ impl PyTensor {
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let t = self.tensor();
         if t.elems() != 1 {
-            return Err(PyValueError::new_err(format!("item: only a tensor with one element has one; the shape is {:?}", t.shape())));
+            return Err(PyValueError::new_err(format!(
+                "item: only a tensor with one element has one; the shape is {:?}",
+                t.shape()
+            )));
         }
         export::numpy(py, &t)?.call_method0("item")
     }
@@ -282,7 +299,11 @@ impl PyTensor {
         let inputs = inputs
             .map(|list| {
                 list.iter()
-                    .map(|t| t.get().variable().ok_or_else(|| PyValueError::new_err("backward: inputs must be leaves made with requires_grad=True")))
+                    .map(|t| {
+                        t.get()
+                            .variable()
+                            .ok_or_else(|| PyValueError::new_err("backward: inputs must be leaves made with requires_grad=True"))
+                    })
                     .collect::<PyResult<Vec<_>>>()
             })
             .transpose()?;
@@ -338,10 +359,15 @@ impl PyTensor {
     fn requires_grad_in_place(&self, on: bool) -> PyResult<()> {
         let t = self.tensor();
         if on && !t.dtype().is_float() {
-            return Err(PyTypeError::new_err(format!("requires_grad: only floating-point tensors can require a gradient, this is {}", t.dtype())));
+            return Err(PyTypeError::new_err(format!(
+                "requires_grad: only floating-point tensors can require a gradient, this is {}",
+                t.dtype()
+            )));
         }
         if t.node.is_recorded() {
-            return Err(PyRuntimeError::new_err("requires_grad: this tensor was recorded by a tape; only leaves can be changed (use detach())"));
+            return Err(PyRuntimeError::new_err(
+                "requires_grad: this tensor was recorded by a tape; only leaves can be changed (use detach())",
+            ));
         }
         match self.variable() {
             Some(variable) => variable.set_requires_grad(on),

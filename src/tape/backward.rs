@@ -1,7 +1,7 @@
 //! The backward walk: from outputs to leaves, newest node first; gradients are accumulated and un-broadcast here and nowhere else.
 use super::{end_generation, forget};
 use crate::error::{Error, Result};
-use crate::graph::{Mark, Node, Scope, TapeCore, Tensor, Variable, is_pending_full, record_source, scope};
+use crate::graph::{Mark, Node, Scope, TapeCore, Tensor, Variable, is_walk_full, record_source, scope, walking};
 use crate::ops::{self, Ctx, binary::add, binary::scalar, reduce::sum_to, unary::cast};
 use crate::plan::{evaluate, evaluate_pending, last_plan};
 use rustc_hash::FxHashMap;
@@ -86,6 +86,13 @@ fn used_up(op: &'static str, tape: &TapeCore) -> Error {
     Error::state(op, message)
 }
 
+impl Drop for Walk<'_> {
+    fn drop(&mut self) {
+        self.waiting.values().flat_map(|(_, grads)| grads.iter().flatten()).for_each(Tensor::unhold);
+        self.leaves.iter().for_each(|(_, g)| g.unhold());
+    }
+}
+
 impl Walk<'_> {
     /// Adds a gradient for a tensor: cast to its dtype and summed down to its shape.
     fn add(&mut self, t: &Tensor, g: &Tensor) -> Result<()> {
@@ -97,10 +104,17 @@ impl Walk<'_> {
             (t.node.clone(), smallvec![None; t.node.outs.len()])
         });
         let slot = &mut entry.1[t.index()];
-        *slot = Some(match slot.take() {
-            Some(sum) => add(&sum, &g)?,
+        let sum = match slot.take() {
+            Some(old) => {
+                let sum = add(&old, &g);
+                old.unhold();
+                sum?
+            }
             None => g,
-        });
+        };
+        // Held like what Python holds: a user's rule may evaluate while the gradient waits.
+        sum.hold();
+        *slot = Some(sum);
         Ok(())
     }
 
@@ -136,6 +150,7 @@ impl Walk<'_> {
     fn node(&mut self, node: &Arc<Node>, grads: &[Option<Tensor>]) -> Result<()> {
         if let Some(variable) = node.variable.as_ref().filter(|v| v.requires_grad()) {
             if let Some(g) = grads.first().and_then(Option::as_ref) {
+                g.hold();
                 self.leaves.push((variable.clone(), g.clone()));
             }
             return Ok(());
@@ -168,11 +183,13 @@ impl Walk<'_> {
             let Some((node, grads)) = self.waiting.remove(&key) else { continue };
             for (target, found) in targets.iter_mut() {
                 if Arc::ptr_eq(&target.node, &node) {
-                    *found = grads[target.index()].clone();
+                    *found = grads[target.index()].clone().inspect(Tensor::hold);
                 }
             }
-            self.node(&node, &grads)?;
-            if is_pending_full() {
+            let done = self.node(&node, &grads);
+            grads.iter().flatten().for_each(Tensor::unhold);
+            done?;
+            if is_walk_full() {
                 let mut frontier: Vec<Tensor> = self.waiting.values().flat_map(|(_, g)| g.iter().flatten().cloned()).collect();
                 frontier.extend(self.leaves.iter().map(|(_, g)| g.clone()));
                 frontier.extend(targets.iter().filter_map(|(_, g)| g.clone()));
@@ -222,19 +239,19 @@ pub fn backward(loss: &Tensor, how: Backward) -> Result<()> {
     let records = {
         let _scope = gradient_scope(&tape, how.create_graph);
         walk.add(loss, &seed)?;
-        walk.run(&mut [])?;
+        walking(|| walk.run(&mut []))?;
         scope(|s| !s.paused && !s.tapes.is_empty())
     };
     let nodes = walk.nodes;
-    let mut leaves = std::mem::take(&mut walk.leaves);
+    let mut leaves = walk.leaves.clone();
     if let Some(wanted) = &how.inputs {
         leaves.retain(|(v, _)| wanted.iter().any(|w| Arc::ptr_eq(v, w)));
     }
-    drop(walk);
     {
         let _scope = gradient_scope(&tape, how.create_graph);
         accumulate(&leaves, true)?;
     }
+    drop(walk);
     if !how.retain_graph {
         end_generation(&tape);
     }
@@ -280,13 +297,13 @@ pub fn gradients(
                 walk.add(output, &seed)?;
             }
         }
-        walk.run(&mut targets)?;
+        walking(|| walk.run(&mut targets))?;
     }
     if !retain_graph {
         end_generation(tape);
         forget(tape)?;
     }
-    Ok(targets.into_iter().map(|(_, g)| g).collect())
+    Ok(targets.into_iter().map(|(_, g)| g.inspect(Tensor::unhold)).collect())
 }
 
 /// A fresh source on the innermost recording tape, linked to the outer ones that recorded the tensor.

@@ -77,7 +77,7 @@ UNARY = [
     unary("softplus", lambda x: np.logaddexp(x, 0)),
     unary("erf", special.erf),
     *(unary(name, **STEP) for name in ("floor", "ceil", "trunc", "round")),
-    unary("round decimals", options={"decimals": 1}, **STEP | {"family": "composed", "draw": normal}, dtypes=FLOATS),
+    unary("round decimals", options={"decimals": 1}, **STEP | {"family": "composed"}, dtypes=("float64", "float32")),
     unary("round tens", options={"decimals": -1}, **STEP | {"draw": lambda r, s: r.uniform(-99, 99, s)}, dtypes=INTS),
     unary("logical_not", dtypes=EVERY, **TEST),
     unary("bitwise_not", dtypes=(*INTS, "bool"), **BITS),

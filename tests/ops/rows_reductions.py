@@ -61,7 +61,7 @@ REDUCTIONS = [
     Row("var correction", one, options={"correction": 1, "axis": 0}, ops=("square",), **SPREADS),
     *(
         Row(
-            f"logsumexp {form}",
+            f"logsumexp {form}".strip(),
             shapes,
             lambda x, o=options: logsumexp(x, **o),
             options=options,
@@ -120,8 +120,8 @@ ALONG = [
     Row(
         "topk values",
         one,
-        lambda x: topk(x, 2, 0)[0],
-        lambda xp, x: xp.topk(x, 2, axis=0)[0],
+        lambda x: topk(x, 1, 0)[0],
+        lambda xp, x: xp.topk(x, 1, axis=0)[0],
         draw=distinct,
         ops=("sort", "slice"),
     ),

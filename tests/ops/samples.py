@@ -155,9 +155,9 @@ def check_close(actual, expected, family, what=""):
         return
     a, e = a.astype(np.float64), e.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        near = (np.abs(a - e) <= atol + rtol * np.abs(e)) | (a == e) | (np.isnan(a) & np.isnan(e))
+        near = np.isfinite(e) & (np.abs(a - e) <= atol + rtol * np.abs(e)) | (a == e) | (np.isnan(a) & np.isnan(e))
     if not near.all():
-        at = tuple(int(i[0]) for i in np.nonzero(~near))
+        at = tuple(int(i) for i in np.unravel_index(np.argmin(near), a.shape))
         raise AssertionError(f"{what}: {(~near).sum()} of {near.size} differ; at {at}: {a[at]!r}, expected {e[at]!r}")
 
 

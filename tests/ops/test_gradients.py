@@ -24,7 +24,25 @@ def arrays_of(row, n, rng):
 def test_T09_gradients_to_second_order(row, arrangement, rng):
     for n in (n for n in GRADIENT_SIZES if n >= row.least):
         bases, view = arrange(arrays_of(row, n, rng), arrangement)
-        ag.testing.gradcheck(lambda *given: row.run(*view(ag, given)), tuple(bases), order=2, directions=1, seed=n)
+
+        def fn(*given, view=view):
+            return row.run(*view(ag, given))
+
+        if n == 0 and any(not np.isfinite(y.numpy()).all() for y in as_list(fn(*map(ag.tensor, bases)))):
+            check_undefined(fn, bases)
+        else:
+            ag.testing.gradcheck(fn, tuple(bases), order=2, directions=1, seed=n)
+
+
+def check_undefined(fn, bases):
+    """A mean of nothing is NaN: differences say nothing, but gradients have their inputs' shapes, zero where nothing is read."""
+    leaves = [make_param(b) for b in bases]
+    with ag.grad_tape():
+        loss = sum(y.sum() for y in as_list(fn(*leaves)))
+    loss.backward()
+    for leaf in leaves:
+        assert leaf.grad.shape == leaf.shape
+        np.testing.assert_array_equal(leaf.grad.numpy(), 0.0)
 
 
 @pytest.mark.promise("T09")

@@ -56,15 +56,18 @@ def test_special_values(row):
     if row.name == "round decimals":
         x = x[:10]
     for dtype in ("float64", "float32"):
-        check_row(row, [x.astype(dtype)], "contiguous", dtype)
+        with np.errstate(over="ignore"):
+            given = x.astype(dtype)
+        check_row(row, [given], "contiguous", dtype)
 
 
-NEEDS_ELEMENTS = [row for row in [*REDUCTIONS, *ALONG] if row.function in ("max", "min", "argmax", "argmin") and row.least]
+COMPARES = [row for row in [*REDUCTIONS, *ALONG] if row.function in ("max", "min", "argmax", "argmin")]
+NEEDS_ELEMENTS = [row for row in COMPARES if row.least and "two axes" not in row.name]
 
 
 @pytest.mark.parametrize("row", NEEDS_ELEMENTS, ids=lambda row: row.name)
 def test_nothing_to_compare_is_an_error(row):
-    with pytest.raises(ValueError, match=rf"^{row.function}: "):
+    with pytest.raises(ValueError, match=rf"^{row.function}: .*size 0; expected at least one element"):
         row.run(ag.zeros(*row.shapes(0)))
 
 
