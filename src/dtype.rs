@@ -58,7 +58,9 @@ impl DType {
         let wanted = if name == "bool_" { "bool" } else { name };
         DType::ALL.into_iter().find(|d| d.name() == wanted).ok_or_else(|| Error::Type {
             op: "dtype",
-            message: format!("unknown dtype {name:?}; expected one of bool, uint8, int32, int64, float16, bfloat16, float32, float64"),
+            message: format!(
+                "unknown dtype {name:?}; expected one of bool, uint8, int32, int64, float16, bfloat16, float32, float64"
+            ),
         })
     }
 

@@ -1,6 +1,6 @@
 //! Storages: checked handles into the CPU's pools that give their memory back when the last value goes.
 use crate::error::Result;
-use crate::pool::{Allocator, Handle, PoolId, PoolError, Pools};
+use crate::pool::{Allocator, Handle, PoolError, PoolId, Pools};
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;

@@ -122,10 +122,7 @@ impl Rule for Binary {
             // Piecewise constant.
             FloorDiv => smallvec![Some(zeros_like(g)), Some(zeros_like(g))],
             // a - floor(a / b) b: 1 for a, -floor(a / b) for b.
-            Rem => smallvec![
-                Some(g.clone()),
-                want(1, &|| unary(U::Neg, &mul(g, &binary(FloorDiv, a()?, b()?)?)?))?
-            ],
+            Rem => smallvec![Some(g.clone()), want(1, &|| unary(U::Neg, &mul(g, &binary(FloorDiv, a()?, b()?)?)?))?],
             Pow => smallvec![want(0, &|| pow_base(g, a()?, b()?))?, want(1, &|| pow_exponent(g, a()?, b()?))?],
             // Ties are split evenly.
             Maximum | Minimum => {

@@ -54,8 +54,8 @@ impl Rule for Unary {
         match kind_of(op).ok()? {
             Neg => NOTHING,
             Sqrt | Rsqrt | Reciprocal | Exp | Expm1 | Tan | Tanh | Sigmoid | Relu => OUT,
-            Abs | Square | Log | Log1p | Log2 | Log10 | Sin | Cos | Arcsin | Arccos | Arctan | Sinh | Cosh | Arcsinh | Arccosh
-            | Arctanh | GeluTanh | Gelu | Silu | Softplus | Erf => IN,
+            Abs | Square | Log | Log1p | Log2 | Log10 | Sin | Cos | Arcsin | Arccos | Arctan | Sinh | Cosh | Arcsinh
+            | Arccosh | Arctanh | GeluTanh | Gelu | Silu | Softplus | Erf => IN,
             // Piecewise constant: the gradient is zero almost everywhere, so nothing is recorded (as in JAX, it is a true zero).
             Sign | Floor | Ceil | Round | Trunc => NOTHING,
             LogicalNot | BitNot | IsNan | IsFinite | IsInf => None,

@@ -5,9 +5,9 @@ use super::place::place;
 use super::program::{Program, in_place};
 use super::run::{self, failures};
 use super::{Launch, Plan, options};
-use crate::backend::{Kernel, cpu};
 use crate::backend::op::Op;
-use crate::error::Result;
+use crate::backend::{Kernel, cpu};
+use crate::error::{Error, Result};
 use crate::graph::{Node, Tensor, pending_roots};
 use crate::shape::elems;
 use parking_lot::{Mutex, MutexGuard};
@@ -118,6 +118,8 @@ fn evaluate_all(also: &[Tensor], mut compute: impl FnMut(&[Tensor]) -> Result<()
         let mut all = roots.clone();
         all.extend_from_slice(also);
         match compute(&all) {
+            // An anomaly is what the user asked to hear of first, whichever tensor it is in.
+            Err(error @ Error::Anomaly { .. }) => return Err(error),
             Err(error) if failures() == before || also.iter().any(depends_on_failed) => return Err(error),
             Err(_) => {}
             Ok(()) => return Ok(()),
@@ -157,7 +159,8 @@ fn make(program: &Program) -> Result<Plan> {
         places: placement.places,
         buffers: placement.buffers,
         kept: lowered.kept,
-        is_update: placement.overwrites_leaves || program.nodes.iter().any(|n| matches!(n.op, Op::Update(_)) && !in_place(&n.op).is_empty()),
+        is_update: placement.overwrites_leaves
+            || program.nodes.iter().any(|n| matches!(n.op, Op::Update(_)) && !in_place(&n.op).is_empty()),
         work,
     })
 }

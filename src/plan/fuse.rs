@@ -158,7 +158,9 @@ fn estimates(program: &Program) -> Vec<(u32, u32, bool)> {
         for &input in &program.inputs[i] {
             match input {
                 Input::Node(n, _) if program.nodes[n as usize].op == Op::Const => {}
-                Input::Node(n, _) if program.nodes[n as usize].op.is_elementwise() && shape(program, n as usize) == shape(program, i) => {
+                Input::Node(n, _)
+                    if program.nodes[n as usize].op.is_elementwise() && shape(program, n as usize) == shape(program, i) =>
+                {
                     instrs = instrs.saturating_add(out[n as usize].0);
                     cheap &= out[n as usize].2;
                     for &r in reads[n as usize].iter().take(8) {
@@ -209,7 +211,7 @@ impl Tree {
     /// Whether it can become a further output of another kernel.
     pub fn fits_into(&self, expr: &Expr, ins: &[Operand]) -> bool {
         let new = self.ins.iter().filter(|a| !ins.iter().any(|b| a.loc == b.loc && a.layout == b.layout)).count();
-        expr.instrs.len() + self.expr.instrs.len() <= MAX_INSTRS && ins.len() + new + expr.outputs.len() + 1 <= MAX_BINDINGS
+        expr.instrs.len() + self.expr.instrs.len() <= MAX_INSTRS && ins.len() + new + expr.outputs.len() < MAX_BINDINGS
     }
 
     /// Appends it to another kernel; instructions that are there already are shared.
@@ -227,7 +229,8 @@ impl Tree {
             }
             Src::Input(k) => {
                 let operand = &self.ins[k as usize];
-                let known = ins.iter().position(|o| o.loc == operand.loc && o.layout == operand.layout && o.dtype == operand.dtype);
+                let known =
+                    ins.iter().position(|o| o.loc == operand.loc && o.layout == operand.layout && o.dtype == operand.dtype);
                 Src::Input(known.unwrap_or_else(|| {
                     expr.inputs.push(operand.dtype);
                     ins.push(operand.clone());
@@ -297,11 +300,12 @@ impl Lowering<'_> {
         }
         let mut srcs = SmallVec::new();
         for k in 0..self.program.inputs[i].len() {
-            if let Input::Node(n, o) = self.program.inputs[i][k] {
-                if self.fusion.is_inline(n as usize) && !self.has_val(n as usize, o as usize) {
-                    srcs.push(Src::Instr(self.instr(tree, n as usize, shape)?));
-                    continue;
-                }
+            if let Input::Node(n, o) = self.program.inputs[i][k]
+                && self.fusion.is_inline(n as usize)
+                && !self.has_val(n as usize, o as usize)
+            {
+                srcs.push(Src::Instr(self.instr(tree, n as usize, shape)?));
+                continue;
             }
             let dtype = self.in_dtype(i, k);
             let val = self.input_val(i, k)?;

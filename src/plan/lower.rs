@@ -204,7 +204,14 @@ impl Lowering<'_> {
         let out = self.temp(Layout::contiguous(&shape), dtype);
         self.vals[i][0] = Some(Val { loc: out.loc, layout: Layout::contiguous(to) });
         let input = Operand { loc: val.loc, layout: val.layout, dtype };
-        self.launches.push(Launch { kernel: Kernel::Op(Op::Copy), shape, ins: vec![input], outs: vec![out], args: Vec::new(), node: i as u32 });
+        self.launches.push(Launch {
+            kernel: Kernel::Op(Op::Copy),
+            shape,
+            ins: vec![input],
+            outs: vec![out],
+            args: Vec::new(),
+            node: i as u32,
+        });
         Ok(())
     }
 
@@ -214,11 +221,10 @@ impl Lowering<'_> {
         self.fusion.settle(i);
         let shape = self.program.nodes[i].outs[0].spec.shape.clone();
         let tree = self.tree(i, &shape)?;
-        if self.options.fuse && !self.options.anomaly {
-            if let Some(out) = self.join_earlier(i, &shape, &tree) {
-                self.vals[i][0] = Some(out);
-                return Ok(());
-            }
+        let may_join = self.options.fuse && !self.options.anomaly;
+        if may_join && let Some(out) = self.join_earlier(i, &shape, &tree) {
+            self.vals[i][0] = Some(out);
+            return Ok(());
         }
         self.emit(i, Kernel::Fused(tree.expr), shape, tree.ins, tree.args)
     }
@@ -297,8 +303,14 @@ impl Lowering<'_> {
         let spec = &self.program.nodes[i].outs[o].spec;
         let out = self.temp(Layout::contiguous(&spec.shape), spec.dtype);
         let val = Val { loc: out.loc, layout: out.layout.clone() };
-        let launch =
-            Launch { kernel: Kernel::Op(Op::Const), shape: spec.shape.clone(), ins: vec![], outs: vec![out], args: vec![arg], node: i as u32 };
+        let launch = Launch {
+            kernel: Kernel::Op(Op::Const),
+            shape: spec.shape.clone(),
+            ins: vec![],
+            outs: vec![out],
+            args: vec![arg],
+            node: i as u32,
+        };
         self.launches.push(launch);
         val
     }
@@ -308,4 +320,3 @@ fn shares_an_input(launch: &Launch, tree: &Tree) -> bool {
     let full = |o: &Operand| o.layout.strides.iter().any(|&s| s != 0);
     tree.ins.iter().any(|a| full(a) && launch.ins.iter().any(|b| a.loc == b.loc && a.layout == b.layout))
 }
-

@@ -54,7 +54,8 @@ pub(super) fn place(program: &Program, lowered: &Lowered) -> Placement {
         free: FxHashMap::default(),
         overwrites_leaves: false,
     };
-    let kept_leaves: Vec<u32> = lowered.kept.iter().filter_map(|k| if let Loc::Leaf(l) = k.loc { Some(l) } else { None }).collect();
+    let kept_leaves: Vec<u32> =
+        lowered.kept.iter().filter_map(|k| if let Loc::Leaf(l) = k.loc { Some(l) } else { None }).collect();
     let mut leaf_last = vec![0u32; program.leaves.len()];
     for (s, launch) in lowered.launches.iter().enumerate() {
         for operand in &launch.ins {
@@ -93,12 +94,14 @@ impl Placer<'_> {
         let mut done: Vec<u32> = Vec::new();
         let touched = launch.ins.iter().chain(&launch.outs);
         for operand in touched {
-            if let Loc::Temp(t) = operand.loc {
-                if self.last[t as usize] == s && !done.contains(&t) && !taken.contains(&t) {
-                    done.push(t);
-                    if let Some(Place::Buffer(b)) = self.places[t as usize] {
-                        self.free.entry(self.buffers[b as usize]).or_default().push(b);
-                    }
+            if let Loc::Temp(t) = operand.loc
+                && self.last[t as usize] == s
+                && !done.contains(&t)
+                && !taken.contains(&t)
+            {
+                done.push(t);
+                if let Some(Place::Buffer(b)) = self.places[t as usize] {
+                    self.free.entry(self.buffers[b as usize]).or_default().push(b);
                 }
             }
         }
@@ -114,7 +117,15 @@ impl Placer<'_> {
     }
 
     /// A place of an input that ends here and that this launch may overwrite with output `o`, and the temporary that gives it up.
-    fn overwritable(&self, program: &Program, launch: &Launch, o: usize, s: u32, leaf_last: &[u32], taken: &[u32]) -> Option<(Place, Option<u32>)> {
+    fn overwritable(
+        &self,
+        program: &Program,
+        launch: &Launch,
+        o: usize,
+        s: u32,
+        leaf_last: &[u32],
+        taken: &[u32],
+    ) -> Option<(Place, Option<u32>)> {
         let out = &launch.outs[o];
         let fits = |k: usize| {
             let input = &launch.ins[k];
@@ -125,7 +136,8 @@ impl Placer<'_> {
             Loc::Temp(t) if self.last[t as usize] == s && !taken.contains(&t) => {
                 let place = self.places[t as usize]?;
                 // A temporary that holds more than this window of it keeps its buffer.
-                (class_bytes(self.temps[t as usize].bytes) == class_bytes(bytes_of(out.dtype.size_bytes(), &out.layout))).then_some((place, Some(t)))
+                (class_bytes(self.temps[t as usize].bytes) == class_bytes(bytes_of(out.dtype.size_bytes(), &out.layout)))
+                    .then_some((place, Some(t)))
             }
             Loc::Leaf(l) if program.leaves[l as usize].overwritable && leaf_last[l as usize] == s => Some((Place::Leaf(l), None)),
             _ => None,
@@ -136,7 +148,9 @@ impl Placer<'_> {
                 .filter(|&k| fits(k) && reads_once(k) && matches!(launch.ins[k].loc, Loc::Temp(_)))
                 .find_map(dying),
             Kernel::Reduce(..) => None,
-            Kernel::Op(op) => in_place(op).iter().filter(|&&(out, k)| out == o && fits(k) && reads_once(k)).find_map(|&(_, k)| dying(k)),
+            Kernel::Op(op) => {
+                in_place(op).iter().filter(|&&(out, k)| out == o && fits(k) && reads_once(k)).find_map(|&(_, k)| dying(k))
+            }
         }
     }
 }

@@ -4,8 +4,8 @@ use super::{Kept, Launch, Loc, Operand, Place, Plan};
 use crate::backend::cpu::{self, Prepared, View};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::layout::Layout;
 use crate::graph::{HostBuffer, Storage, Value, cpu as cpu_pools};
+use crate::layout::Layout;
 use crate::pool::PoolId;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -64,7 +64,9 @@ impl Memory {
             Loc::Leaf(l) => self.leaves[l as usize],
             Loc::Temp(t) => match plan.places[t as usize] {
                 Place::Leaf(l) => self.leaves[l as usize],
-                Place::Buffer(b) => self.buffers[b as usize].as_ref().map(HostBuffer::ptr).ok_or(Error::Internal("plan: a buffer is gone"))?,
+                Place::Buffer(b) => {
+                    self.buffers[b as usize].as_ref().map(HostBuffer::ptr).ok_or(Error::Internal("plan: a buffer is gone"))?
+                }
             },
             Loc::Scalar(_) => return Err(Error::Internal("plan: a number has no memory")),
         };
@@ -73,7 +75,12 @@ impl Memory {
     }
 
     fn view<'a>(&self, plan: &Plan, operand: &'a Operand) -> Result<View<'a>> {
-        Ok(View { ptr: self.ptr(plan, operand)?, dtype: operand.dtype, shape: &operand.layout.shape, strides: &operand.layout.strides })
+        Ok(View {
+            ptr: self.ptr(plan, operand)?,
+            dtype: operand.dtype,
+            shape: &operand.layout.shape,
+            strides: &operand.layout.strides,
+        })
     }
 
     /// Gives back what was not kept, and takes back what the run counted.
@@ -161,7 +168,10 @@ fn check_finite(plan: &Plan, program: &Program, memory: &Memory, launch: &Launch
         if let Some(at) = bad {
             let node = &program.nodes[launch.node as usize];
             let place = node.place.as_deref().unwrap_or("an unknown line");
-            let message = format!("the first NaN or infinity is in element {at} of its output of shape {:?}, called at {place}", out.layout.shape);
+            let message = format!(
+                "the first NaN or infinity is in element {at} of its output of shape {:?}, called at {place}",
+                out.layout.shape
+            );
             return Err(Error::Anomaly { op: node.op.name(), message });
         }
     }

@@ -51,7 +51,8 @@ fn place() -> Option<String> {
         loop {
             let code = frame.getattr("f_code").ok()?;
             let file: String = code.getattr("co_filename").ok()?.extract().ok()?;
-            let module: String = frame.getattr("f_globals").ok()?.get_item("__name__").and_then(|n| n.extract()).unwrap_or_default();
+            let module: String =
+                frame.getattr("f_globals").ok()?.get_item("__name__").and_then(|n| n.extract()).unwrap_or_default();
             if module != "agtape" && !module.starts_with("agtape.") {
                 let line: i64 = frame.getattr("f_lineno").ok()?.extract().ok()?;
                 return Some(format!("{file}:{line}"));

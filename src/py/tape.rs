@@ -36,7 +36,11 @@ unsafe impl<T> Send for Unsent<T> {}
 impl PyTape {
     /// The tape, once it was entered.
     pub fn core(&self) -> PyResult<Arc<TapeCore>> {
-        self.inner.lock().core.clone().ok_or_else(|| PyRuntimeError::new_err("grad_tape: this tape was never entered; use `with ag.grad_tape() as tape:`"))
+        self.inner
+            .lock()
+            .core
+            .clone()
+            .ok_or_else(|| PyRuntimeError::new_err("grad_tape: this tape was never entered; use `with ag.grad_tape() as tape:`"))
     }
 }
 
@@ -110,11 +114,14 @@ enum Switch {
     Anomaly,
 }
 
+/// A scope that was entered: its thread, what to give back, and the options before it.
+type Entered = (ThreadId, Unsent<Scope>, Option<crate::plan::PlanOptions>);
+
 /// Scopes that switch recording: entered and left on one thread, any number of times.
 #[pyclass(name = "_Scope", module = "agtape", frozen)]
 pub struct PyScope {
     switch: Switch,
-    stack: Mutex<Vec<(ThreadId, Unsent<Scope>, Option<crate::plan::PlanOptions>)>>,
+    stack: Mutex<Vec<Entered>>,
 }
 
 #[pymethods]
@@ -136,9 +143,16 @@ impl PyScope {
         slf
     }
 
-    fn __exit__(&self, py: Python<'_>, kind: Bound<'_, PyAny>, _value: Bound<'_, PyAny>, _trace: Bound<'_, PyAny>) -> PyResult<bool> {
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Bound<'_, PyAny>,
+        _value: Bound<'_, PyAny>,
+        _trace: Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
         // What was recorded inside is checked inside.
-        let checked = if self.switch == Switch::Anomaly && kind.is_none() { compute(py, || evaluate_pending(&[])) } else { Ok(()) };
+        let checked =
+            if self.switch == Switch::Anomaly && kind.is_none() { compute(py, || evaluate_pending(&[])) } else { Ok(()) };
         match self.stack.lock().pop() {
             Some((thread, scope, old)) if thread == std::thread::current().id() => {
                 drop(scope);
@@ -201,7 +215,10 @@ pub fn is_recording() -> bool {
 /// Puts another value (of any dtype and shape) into the same tensor object, recorded on no tape; a leaf stays a leaf.
 #[pyfunction]
 pub fn rebind(t: &PyTensor, value: &PyTensor) {
-    let new = super::tensor::leaf_version(&value.tensor(), t.variable().unwrap_or_else(|| Arc::new(crate::graph::Variable::new(false))));
+    let new = super::tensor::leaf_version(
+        &value.tensor(),
+        t.variable().unwrap_or_else(|| Arc::new(crate::graph::Variable::new(false))),
+    );
     t.rebind(new);
 }
 
@@ -220,15 +237,19 @@ pub fn gradient(
     if outputs.len() != grad_outputs.len() {
         return Err(PyValueError::new_err(format!("gradient: {} outputs but {} gradients", outputs.len(), grad_outputs.len())));
     }
-    let outputs: Vec<_> = outputs.iter().zip(&grad_outputs).map(|(t, g)| (t.get().tensor(), g.as_ref().map(|g| g.get().tensor()))).collect();
+    let outputs: Vec<_> =
+        outputs.iter().zip(&grad_outputs).map(|(t, g)| (t.get().tensor(), g.as_ref().map(|g| g.get().tensor()))).collect();
     let inputs: Vec<_> = inputs.iter().map(|t| t.get().tensor()).collect();
-    let newest = outputs.iter().flat_map(|(t, _)| &t.node.marks).filter(|m| m.is_live()).map(|m| m.tape.clone()).max_by_key(|t| t.id);
+    let newest =
+        outputs.iter().flat_map(|(t, _)| &t.node.marks).filter(|m| m.is_live()).map(|m| m.tape.clone()).max_by_key(|t| t.id);
     let Some(tape) = newest.or_else(|| scope(|s| s.tapes.last().cloned())) else {
         return Ok(inputs.iter().map(|_| None).collect());
     };
     let found = compute(py, || tape::gradients(&tape, &outputs, &inputs, true, create_graph))?;
     if let (false, Some(i)) = (allow_unused, found.iter().position(Option::is_none)) {
-        return Err(PyRuntimeError::new_err(format!("gradient: input {i} was not used in computing the outputs; pass allow_unused=True if that is meant")));
+        return Err(PyRuntimeError::new_err(format!(
+            "gradient: input {i} was not used in computing the outputs; pass allow_unused=True if that is meant"
+        )));
     }
     Ok(found.into_iter().map(|g| g.map(PyTensor::from)).collect())
 }

@@ -131,7 +131,11 @@ impl Walk<'_> {
             Some(_) => return Err(used_up("backward", self.tape)),
             None => {}
         }
-        let foreign = t.node.marks.iter().find(|m| m.is_live() && !self.tape.outer.contains(&m.tape.id) && !m.tape.outer.contains(&self.tape.id));
+        let foreign = t
+            .node
+            .marks
+            .iter()
+            .find(|m| m.is_live() && !self.tape.outer.contains(&m.tape.id) && !m.tape.outer.contains(&self.tape.id));
         match foreign {
             Some(m) => Err(Error::state(
                 "backward",
@@ -220,7 +224,10 @@ fn seed(op: &'static str, t: &Tensor, gradient: Option<&Tensor>) -> Result<Tenso
             let one = scalar(1.0, t.dtype());
             if t.rank() == 0 { Ok(one) } else { ops::view::broadcast_to(&one, t.shape()) }
         }
-        None => Err(Error::value(op, format!("the output has shape {:?}; pass gradient= of that shape, or reduce it to one element", t.shape()))),
+        None => Err(Error::value(
+            op,
+            format!("the output has shape {:?}; pass gradient= of that shape, or reduce it to one element", t.shape()),
+        )),
         Some(g) if g.shape() != t.shape() => {
             Err(Error::value(op, format!("gradient has shape {:?}, expected {:?}", g.shape(), t.shape())))
         }

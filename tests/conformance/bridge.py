@@ -89,7 +89,9 @@ def compare_one(what, ours, theirs, slack=1.0, compares="all"):
     close = np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)
     if not close.all():
         where = tuple(int(i) for i in np.argwhere(~close)[0])
-        raise Unlike(f"{what}: {a[where]!r} at {where}; expected {b[where]!r} ({int((~close).sum())} of {a.size} differ)")
+        raise Unlike(
+            f"{what}: {a[where]!r} at {where}; expected {b[where]!r} ({int((~close).sum())} of {a.size} differ)"
+        )
 
 
 def describe(sample):

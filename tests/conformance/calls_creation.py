@@ -1,4 +1,4 @@
-"""Owns the calls that make arrays, ask about dtypes, or draw random numbers."""
+"""Owns the calls that make arrays, ask about dtypes, or are judged by torch under its names, random ones among them."""
 
 import numpy as np
 from calls import ANY, INDEXING, JAX, PRODUCTS, REDUCTIONS, SHAPES, TORCH, Call
@@ -18,7 +18,8 @@ def no_arrays(name, call, judges=("jax.numpy", "array API"), compares="all"):
 def made(name, *args, judges=("jax.numpy", "array API")):
     """A creation function with its arguments, in float32 and int64."""
     return tuple(
-        no_arrays(name, lambda xp, d=d: getattr(xp, name)(*args, dtype=dtype_of(xp, d)), judges) for d in ("float32", "int64")
+        no_arrays(name, lambda xp, d=d: getattr(xp, name)(*args, dtype=dtype_of(xp, d)), judges)
+        for d in ("float32", "int64")
     )
 
 
@@ -42,7 +43,10 @@ CREATION = (
     no_arrays("asarray", lambda xp: xp.asarray([[1, 2], [3, 4]])),
     no_arrays("array", lambda xp: xp.array([[1, 2], [3, 4]]), JAX),
     no_arrays("from_dlpack", lambda xp: xp.from_dlpack(np.arange(4.0))),
-    *(Call("astype", lambda xp, x, d=d: xp.astype(x, dtype_of(xp, d)), dtypes=ANY) for d in ("float32", "float64", "int64", "bool")),
+    *(
+        Call("astype", lambda xp, x, d=d: xp.astype(x, dtype_of(xp, d)), dtypes=ANY)
+        for d in ("float32", "float64", "int64", "bool")
+    ),
 )
 
 DTYPES = (
@@ -61,7 +65,10 @@ DTYPES = (
         for k in ("bool", "signed integer", "unsigned integer", "integral", "real floating", "numeric")
     ),
     *(
-        no_arrays("result_type", lambda xp, a=a, b=b: np.dtype(str(xp.result_type(dtype_of(xp, a), dtype_of(xp, b))).split(".")[-1]).name)
+        no_arrays(
+            "result_type",
+            lambda xp, a=a, b=b: np.dtype(str(xp.result_type(dtype_of(xp, a), dtype_of(xp, b))).split(".")[-1]).name,
+        )
         for kind in PROMOTED
         for a in sorted(kind)
         for b in sorted(kind)
@@ -87,13 +94,14 @@ def bernoulli(xp, x):
     return xp.bernoulli(x * 0).bool() if "torch" in xp.judge else xp.bernoulli(0.0, x.shape)
 
 
-RANDOM = (
+OF_TORCH = (
     no_arrays("rand", lambda xp: xp.rand(2, 3), TORCH, "shape"),
     no_arrays("randn", lambda xp: xp.randn(2, 3), TORCH, "shape"),
     no_arrays("randint", lambda xp: xp.randint(2, 9, (2, 3)), TORCH, "shape"),
     no_arrays("normal", lambda xp: xp.normal(0.0, 1.0, (2, 3)), TORCH, "shape"),
     Call("bernoulli", bernoulli, judges=TORCH),
     Call("dropout", drop_nothing, judges=TORCH),
+    Call("softplus", lambda xp, x: xp.softplus(x), judges=TORCH),
 )
 
-CALLS = (*SAME, *REDUCTIONS, *SHAPES, *INDEXING, *PRODUCTS, *CREATION, *DTYPES, *RANDOM)
+CALLS = (*SAME, *REDUCTIONS, *SHAPES, *INDEXING, *PRODUCTS, *CREATION, *DTYPES, *OF_TORCH)

@@ -2,7 +2,7 @@
 
 import agtape as ag
 import torch
-from bridge import describe, dtype_name, to_agtape
+from bridge import describe, to_agtape
 from opinfo import ROWS, Case, operators, samples_of
 from rows import FAILURE, PASS, Count
 
@@ -53,7 +53,7 @@ def check(row, op, sample):
     case = Case(row, op, sample)
     if not fits(case.leaves) or case.compares() == "shape":
         return []
-    if not any(isinstance(o, torch.Tensor) and o.requires_grad for o in probe(case)):
+    if not has_smooth_gradient(case):
         return []
     inputs = [leaf.clone().requires_grad_(True) for leaf in case.leaves]
     outcomes = []
@@ -68,10 +68,13 @@ def check(row, op, sample):
     return outcomes
 
 
-def probe(case):
-    """torch's outputs, to know which have a gradient."""
-    outs, _, _ = case.torch_results()
-    return outs
+def has_smooth_gradient(case):
+    """Whether outputs have a gradient, are float64, and are free of NaN with their gradients, by torch."""
+    outs, _, grads = case.torch_results()
+    outs = [o for o in outs if isinstance(o, torch.Tensor) and o.requires_grad]
+    if any(o.dtype != torch.float64 for o in outs):
+        return False
+    return bool(outs) and all(bool(t.isfinite().all()) for t in (*outs, *grads))
 
 
 def run(is_chosen):
@@ -89,8 +92,6 @@ def run(is_chosen):
             if any(when(sample.input, *sample.args, **sample.kwargs) for _, when in row.not_offered):
                 continue
             if any(d.when(sample.input, *sample.args, **sample.kwargs) for d in row.differs):
-                continue
-            if any(isinstance(v, torch.dtype) and dtype_name(v) != "float64" for v in (*sample.args, *sample.kwargs.values())):
                 continue
             outcomes = check(row, op, sample)
             for order, outcome, text in outcomes:

@@ -14,7 +14,7 @@ import torch
 from bridge import compare, compare_one, flat_outputs
 from calls import arrays
 from calls_creation import CALLS
-from rows import FAILURE, PASS, Count
+from rows import DIFFERENCE, FAILURE, PASS, Count
 
 SEED = 20_231
 NAMESPACES = {
@@ -37,7 +37,6 @@ NOT_OPS = {
         "set_rng_state",
     ),
     "another thing of the same name": ("grad",),
-    "what every case makes its arguments with": ("tensor",),
     "properties and reads of a tensor": (
         "backward",
         "copy",
@@ -91,21 +90,27 @@ def offered():
 class Namespace:
     """A judge's functions under any name that agtape has for the same function, and how arrays come and go."""
 
-    def __init__(self, judge, module, aliases):
-        self.judge, self._module, self._aliases = judge, module, aliases
+    def __init__(self, judge, modules, aliases):
+        self.judge, self._modules, self._aliases = judge, modules, aliases
 
     def __getattr__(self, name):
         for known in (name, *self._aliases.get(name, ())):
-            if hasattr(self._module, known):
-                return getattr(self._module, known)
+            for module in self._modules:
+                if hasattr(module, known):
+                    return getattr(module, known)
         raise AttributeError(f"{self.judge} has no {name}")
 
 
 def namespaces():
     """agtape and the judges by name."""
     aliases = {name: names for names in groups() for name in names}
-    parts = {"agtape": ag, "jax.numpy": jnp, "array API": array_api_strict, "torch": torch}
-    return {judge: Namespace(judge, module, aliases) for judge, module in parts.items()}
+    parts = {
+        "agtape": (ag,),
+        "jax.numpy": (jnp,),
+        "array API": (array_api_strict,),
+        "torch": (torch, torch.nn.functional),
+    }
+    return {judge: Namespace(judge, modules, aliases) for judge, modules in parts.items()}
 
 
 def as_compared(value):
@@ -130,7 +135,7 @@ def judge_values(call, spaces, judge, inputs):
 
 
 def judge_gradient(call, spaces, inputs, rng):
-    """Compare the gradients with jax's for one random cotangent."""
+    """Compare the gradients with jax's for one random cotangent (in float64: jax compiles every call anew)."""
     ours, pull = ag.vjp(lambda *x: flat_outputs(call.call(spaces["agtape"], *x)), *[ag.tensor(x) for x in inputs])
     cots = [rng.standard_normal(tuple(o.shape)).astype(str(o.dtype)) for o in ours]
     _, jax_pull = jax.vjp(lambda *x: flat_outputs(call.call(spaces["jax.numpy"], *x)), *map(jnp.asarray, inputs))
@@ -149,11 +154,24 @@ def run_call(call, spaces, judge, dtype):
     inputs = arrays(call, dtype, rng)
     try:
         ours = judge_values(call, spaces, judge, inputs)
-        if judge == "jax.numpy" and inputs and dtype.startswith("float") and all(map(is_float, ours)) and call.compares == "all":
+        if (
+            judge == "jax.numpy"
+            and inputs
+            and dtype == "float64"
+            and all(map(is_float, ours))
+            and call.compares == "all"
+        ):
             judge_gradient(call, spaces, inputs, rng)
     except Exception as error:
+        if judge in call.differs:
+            return DIFFERENCE, call.differs[judge]
         shapes = ", ".join(str(s) for s in call.shapes)
         return FAILURE, f"{call.name} against {judge} on {dtype} {shapes}: {type(error).__name__}: {error}"[:400]
+    if judge in call.differs:
+        return (
+            FAILURE,
+            f"{call.name} against {judge} on {dtype}: shows no difference {call.differs[judge]!r}; remove it",
+        )
     return PASS, ""
 
 

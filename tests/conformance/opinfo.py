@@ -117,7 +117,9 @@ def run_row(row, op, limit):
             count.add(*run_sample(row, op, sample))
     for difference in row.differs:
         if difference.reason not in count.differences:
-            count.add(FAILURE, f"{row.op} as {row.offered}: no sample shows the difference {difference.reason!r}; remove it")
+            count.add(
+                FAILURE, f"{row.op} as {row.offered}: no sample shows the difference {difference.reason!r}; remove it"
+            )
     return count
 
 

@@ -67,7 +67,12 @@ INDEXING = (
         SCALARS,
         not_offered=(("an index that leaves positions of other axes out", is_smaller),),
     ),
-    Row("index_add", "index_add", lambda x, dim, index, source, alpha=1: ag.index_add(x, dim, index, source * alpha), SCALARS),
+    Row(
+        "index_add",
+        "index_add",
+        lambda x, dim, index, source, alpha=1: ag.index_add(x, dim, index, source * alpha),
+        SCALARS,
+    ),
     Row("masked_select", "Tensor.masked_select", lambda x, mask: x.masked_select(mask)),
     Row("nonzero", "nonzero", nonzero, (Difference(NO_AXES, lambda x, **k: x.ndim == 0),)),
     Row(

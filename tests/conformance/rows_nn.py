@@ -40,11 +40,6 @@ def batch_norm(x, running_mean, running_var, weight=None, bias=None, **more):
     return F.batch_norm(x, running_mean, running_var, weight, bias, **more)
 
 
-def is_grouped(input, *args, enable_gqa=False, **kwargs):
-    """Whether heads share keys."""
-    return enable_gqa and input.ndim > 3 and args[0].shape[-3] != input.shape[-3]
-
-
 def drops(input, *args, dropout_p=0.0, **kwargs):
     """Whether the result is random."""
     return dropout_p > 0
@@ -55,16 +50,40 @@ def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
     return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, **more)
 
 
+def one_hot(indices, num_classes=-1):
+    """agtape's own is float32 and asks for the number of classes."""
+    return ag.one_hot(indices, int(indices.max().item()) + 1 if num_classes == -1 else num_classes, dtype="int64")
+
+
+# The functions of the package itself, under torch's names.
+OWN = (
+    Row("nn.functional.relu", "relu", lambda x, inplace=False: ag.relu(x)),
+    Row("nn.functional.silu", "silu", lambda x: ag.silu(x)),
+    Row("nn.functional.gelu", "gelu", lambda x, approximate: ag.gelu(x, approximate)),
+    Row("nn.functional.one_hot", "one_hot", one_hot),
+    same("sigmoid", "sigmoid"),
+    same("tanh", "tanh"),
+    same("softmax", "softmax", differs=SCALARS),
+    same("log_softmax", "log_softmax", differs=SCALARS),
+)
+
 ROWS = (
+    *OWN,
     *(activation(name) for name in ("relu", "relu6", "leaky_relu", "elu", "silu", "mish")),
     same("gelu"),
     same("softplus"),
     same("logsigmoid"),
     same("glu"),
     same("linear"),
-    Row("nn.functional.embedding", "nn.functional.embedding", lambda weight, indices, **more: F.embedding(indices, weight, **more)),
+    Row(
+        "nn.functional.embedding",
+        "nn.functional.embedding",
+        lambda weight, indices, **more: F.embedding(indices, weight, **more),
+    ),
     same("one_hot"),
-    same("normalize", differs=(*SCALARS, Difference("the order of a norm is positive", lambda x, p=2.0, **more: p <= 0))),
+    same(
+        "normalize", differs=(*SCALARS, Difference("the order of a norm is positive", lambda x, p=2.0, **more: p <= 0))
+    ),
     same("cosine_similarity", differs=SCALARS),
     same("mse_loss"),
     same("l1_loss"),
@@ -75,13 +94,12 @@ ROWS = (
     same("layer_norm", slack=4),
     same("rms_norm"),
     Row("nn.functional.batch_norm", "nn.functional.batch_norm", batch_norm, NO_CHANNELS),
-    Row("nn.functional.batch_norm.without_cudnn", "nn.functional.batch_norm", batch_norm, NO_CHANNELS),
+    Row("nn.functional.batch_norm.without_cudnn", "nn.functional.batch_norm", batch_norm),
     Row("nn.functional.dropout", "nn.functional.dropout", dropout, compares=kept),
     Row(
         "nn.functional.scaled_dot_product_attention",
         "nn.functional.scaled_dot_product_attention",
         attention,
-        not_offered=(("heads that share keys (enable_gqa)", is_grouped),),
         compares=lambda *args, **kwargs: "shape" if drops(*args, **kwargs) else "all",
         slack=10,  # scores of several hundred: the softmax multiplies their rounding
     ),

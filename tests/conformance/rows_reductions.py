@@ -12,6 +12,8 @@ def names_an_axis(input, *args, **kwargs):
 
 
 SCALARS = (Difference(NO_AXES, names_an_axis),)
+# The default axis is the last.
+SORTED = (Difference(NO_AXES, lambda input, *args, **kwargs: input.ndim == 0),)
 
 
 def reduction(op, name=None, differs=SCALARS):
@@ -92,20 +94,19 @@ REDUCTIONS = (
 
 ALONG = (
     along("cumsum"),
-    Row("cumprod", "cumprod", lambda x, dim, dtype=None: ag.cumprod(x if dtype is None else x.astype(dtype), dim), SCALARS),
+    Row(
+        "cumprod",
+        "cumprod",
+        lambda x, dim, dtype=None: ag.cumprod(x if dtype is None else x.astype(dtype), dim),
+        SCALARS,
+    ),
     along("softmax"),
     along("log_softmax"),
     cast_first("softmax.with_dtype", "softmax"),
     cast_first("log_softmax.with_dtype", "log_softmax"),
-    Row("sort", "sort", sort, SCALARS),
-    Row(
-        "argsort",
-        "argsort",
-        lambda x, dim=-1, descending=False, stable=False: ag.argsort(x, dim, descending, stable),
-        SCALARS,
-    ),
+    Row("sort", "sort", sort, SORTED),
+    Row("argsort", "argsort", lambda x, *args, **kwargs: sort(x, *args, **kwargs)[1], SORTED),
     Row("topk", "topk", lambda x, k, dim=-1, largest=True, sorted=True: ag.topk(x, k, dim, largest, sorted), SCALARS),
 )
 
 ROWS = (*REDUCTIONS, *ALONG)
-

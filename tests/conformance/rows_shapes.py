@@ -149,7 +149,11 @@ JOINS = (
     padding("replicate"),
     padding("circular"),
     padding("replicate_negative"),
-    Row("diff", "diff", lambda x, n=1, dim=-1, prepend=None, append=None: ag.diff(x, n=n, axis=dim, prepend=prepend, append=append)),
+    Row(
+        "diff",
+        "diff",
+        lambda x, n=1, dim=-1, prepend=None, append=None: ag.diff(x, n=n, axis=dim, prepend=prepend, append=append),
+    ),
 )
 
 CREATION = (
@@ -172,4 +176,3 @@ CREATION = (
 )
 
 ROWS = (*SHAPES, *JOINS, *CREATION)
-

@@ -2,14 +2,13 @@
 
 import agtape as ag
 import numpy as np
-
-from ops.row import Row, cube, line, one, two
+from ops.row import Row, cube, one, two
 from ops.rows_elementwise import BINARY, UNARY
 from ops.rows_movement import INDEXING, JOINING, SHAPES
 from ops.rows_reductions import ALONG, REDUCTIONS
 from ops.samples import FLOATS
 
-PRODUCT = {"family": "sum", "ops": ("matmul",)}
+PRODUCT = {"family": "product", "ops": ("matmul",)}
 # Elementwise products are rounded before they are summed.
 ROUNDED_PRODUCT = {"family": "composed"}
 
@@ -40,7 +39,9 @@ LINEAR = [
     product("dot", lambda n: (3, n), lambda n: (n,)),
     product("dot many axes", lambda n: (2, n), lambda n: (3, n, 2)),
     product("tensordot", lambda n: (2, 3, n), lambda n: (3, n, 2)),
-    product("tensordot axes", lambda n: (2, n, 3), lambda n: (n, 2), lambda xp, *a: xp.tensordot(*a, axes=((0, 1), (1, 0)))),
+    product(
+        "tensordot axes", lambda n: (2, n, 3), lambda n: (n, 2), lambda xp, *a: xp.tensordot(*a, axes=((0, 1), (1, 0)))
+    ),
     product("outer", lambda n: (2,), lambda n: (n,), family="rounded", ops=("multiply",)),
     product("vecdot", lambda n: (2, n), lambda n: (n,), ops=("multiply", "sum"), **ROUNDED_PRODUCT),
     equation("ij,jk->ik", (2, None), (None, 3), **PRODUCT),
@@ -66,7 +67,15 @@ def dropped(xp, x):
 
 
 SPECIAL = [
-    Row("custom_gradient", one, lambda x: x**3, lambda xp, x: CUBED(x), family="composed", dtypes=FLOATS, ops=("custom",)),
+    Row(
+        "custom_gradient",
+        one,
+        lambda x: x**3,
+        lambda xp, x: CUBED(x),
+        family="composed",
+        dtypes=FLOATS,
+        ops=("custom",),
+    ),
     Row("dropout", one, call=dropped, dtypes=FLOATS, ops=("multiply", "where")),
     Row(
         "astype int64",
@@ -111,7 +120,7 @@ CREATION = [
 
 # Engine ops that need more than a row: where they are tested.
 ELSEWHERE = {
-    "leaf": "ops/test_dtypes.py",
+    "leaf": "ops/test_broadcast.py",
     "astype": "ops/test_dtypes.py",
     "alias": "ops/test_broadcast.py",
     "uniform": "ops/test_random.py",

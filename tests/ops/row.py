@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 import agtape as ag
 import numpy as np
-
 from ops.samples import NUMBERS, normal
 
 
@@ -12,8 +11,8 @@ from ops.samples import NUMBERS, normal
 class Row:
     """One form of an op.
 
-    The first word of `name` is the function of `ag` (and the method), called with `options` unless `call(xp, *inputs)` says
-    otherwise. `reference` takes arrays; without it NumPy's function of that name, or `call` with NumPy, is the judge.
+    The first word of `name` is the function of `ag` (and the method), called with `options` unless `call(xp, *inputs)`
+    says otherwise. `reference` takes arrays; without it NumPy's function of that name, or `call` with NumPy, is the judge.
     """
 
     name: str

@@ -2,8 +2,6 @@
 
 import agtape as ag
 import numpy as np
-from scipy import special
-
 from ops.row import Row, one, three, two
 from ops.samples import (
     EVERY,
@@ -17,6 +15,7 @@ from ops.samples import (
     positive,
     small,
 )
+from scipy import special
 
 TEST = {"gives": "bool", "gradient": "none", "family": "exact"}
 BITS = {"gives": "same", "gradient": "none", "family": "exact"}
@@ -53,8 +52,6 @@ def relu_grad(xp, x, g):
 def near_zero(rng, shape):
     """Just below 0, for lower bounds."""
     return rng.uniform(-1, -0.1, shape)
-
-
 
 
 UNARY = [
@@ -122,5 +119,7 @@ BINARY = [
         dtypes=EVERY,
         ops=("where",),
     ),
-    Row("clip tensors", three, np.clip, lambda xp, *a: xp.clip(*a), draw=(normal, near_zero, positive), ops=("maximum",)),
+    Row(
+        "clip tensors", three, np.clip, lambda xp, *a: xp.clip(*a), draw=(normal, near_zero, positive), ops=("maximum",)
+    ),
 ]

@@ -2,7 +2,6 @@
 
 import agtape as ag
 import numpy as np
-
 from ops.row import Row, cube, line, one, two
 from ops.samples import EVERY, FLOATS, small
 
@@ -21,7 +20,9 @@ def pads(mode):
 
 SHAPES = [
     moved("reshape", one, lambda xp, x: xp.reshape(x, (x.shape[1], 2)), ("reshape",)),
-    moved("permute", cube, lambda xp, x: xp.permute(x, (2, 0, 1)), ("permute",), reference=lambda x: x.transpose(2, 0, 1)),
+    moved(
+        "permute", cube, lambda xp, x: xp.permute(x, (2, 0, 1)), ("permute",), reference=lambda x: x.transpose(2, 0, 1)
+    ),
     moved("transpose", cube, lambda xp, x: xp.transpose(x), ("permute",)),
     moved("transpose axes", cube, lambda xp, x: xp.transpose(x, (0, 2, 1)), ("permute",)),
     moved("transpose swap", cube, lambda xp, x: xp.transpose(x, 0, -1), reference=lambda x: x.swapaxes(0, -1)),
@@ -31,7 +32,9 @@ SHAPES = [
     moved("expand_dims", one, lambda xp, x: xp.expand_dims(x, (0, 2)), ("reshape",)),
     moved("squeeze", lambda n: ((1, n, 1),), lambda xp, x: xp.squeeze(x, axis=(0, 2)), ("reshape",)),
     moved("broadcast_to", one, lambda xp, x: xp.broadcast_to(x, (3, *x.shape)), ("broadcast_to",)),
-    moved("broadcast_arrays", lambda n: ((2, n), (n,), (2, 1)), lambda xp, *a: xp.broadcast_arrays(*a), ("broadcast_to",)),
+    moved(
+        "broadcast_arrays", lambda n: ((2, n), (n,), (2, 1)), lambda xp, *a: xp.broadcast_arrays(*a), ("broadcast_to",)
+    ),
     moved("meshgrid", lambda n: ((n,), (3,)), lambda xp, *a: xp.meshgrid(*a), ("broadcast_to",)),
     moved("meshgrid rows", lambda n: ((n,), (3,)), lambda xp, *a: xp.meshgrid(*a, indexing="ij"), ("broadcast_to",)),
     moved("flip", one, lambda xp, x: xp.flip(x), ("slice",), 2),

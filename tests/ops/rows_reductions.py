@@ -1,7 +1,6 @@
 """Rows of reductions, running sums, softmax and sorting."""
 
 import numpy as np
-
 from ops.row import Row, cube, one, two
 from ops.samples import EVERY, distinct, near_one, normal, off_zero
 
@@ -83,7 +82,9 @@ ALONG = [
     Row("cumsum axis", cube, options={"axis": 1}, family="sum", gives="wide", ops=("cumsum",)),
     Row("cumprod", one, draw=near_one, family="sum", gives="wide", ops=("cumprod",)),
     Row("cumprod axis", cube, options={"axis": 1}, draw=near_one, family="sum", gives="wide", ops=("cumprod",)),
-    Row("cumulative_sum", one, options={"axis": 1, "include_initial": True}, family="sum", gives="wide", ops=("cumsum",)),
+    Row(
+        "cumulative_sum", one, options={"axis": 1, "include_initial": True}, family="sum", gives="wide", ops=("cumsum",)
+    ),
     Row(
         "cumulative_prod",
         one,
@@ -94,7 +95,15 @@ ALONG = [
         ops=("cumprod",),
     ),
     Row("softmax", one, softmax, family="sum", gives="float", ops=("softmax",)),
-    Row("softmax axis", cube, lambda x: softmax(x, 1), options={"axis": 1}, family="sum", gives="float", ops=("softmax",)),
+    Row(
+        "softmax axis",
+        cube,
+        lambda x: softmax(x, 1),
+        options={"axis": 1},
+        family="sum",
+        gives="float",
+        ops=("softmax",),
+    ),
     Row("log_softmax", one, lambda x: np.log(softmax(x)), family="sum", gives="float", ops=("log_softmax",)),
     Row(
         "log_softmax axis",

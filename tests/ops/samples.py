@@ -20,7 +20,12 @@ TOLERANCES = {
     # Moves, selects or compares: nothing is rounded.
     "exact": dict.fromkeys(FLOATS, (0.0, 0.0)),
     # One correctly rounded operation: half a unit in the last place (and half the smallest subnormal of float16).
-    "rounded": {"float64": (2.3e-16, 0.0), "float32": (6.1e-8, 0.0), "float16": (4.9e-4, 3e-8), "bfloat16": (4e-3, 0.0)},
+    "rounded": {
+        "float64": (2.3e-16, 0.0),
+        "float32": (6.1e-8, 0.0),
+        "float16": (4.9e-4, 3e-8),
+        "bfloat16": (4e-3, 0.0),
+    },
     # A transcendental function, a few units in the last place; absolute near its zeros. 16 bits: rounded once.
     "function": {
         "float64": (4e-15, 1e-15),
@@ -28,10 +33,17 @@ TOLERANCES = {
         "float16": (5.5e-4, 3e-7),
         "bfloat16": (4.5e-3, 3e-7),
     },
-    # A sum of up to a few hundred terms of order 1 (relative to their magnitudes); 16 bits: summed in float32, rounded once.
+    # A sum of up to a few hundred terms of order 1, absolute by their magnitudes. 16 bits: in float32, rounded once.
     "sum": {"float64": (1e-14, 1e-13), "float32": (2e-6, 2e-5), "float16": (5.5e-4, 2e-5), "bfloat16": (4.5e-3, 2e-5)},
+    # A product of matrices: a few hundred terms one after the other, at worst all rounded the same way. 16 bits: in float32.
+    "product": {
+        "float64": (4e-14, 2e-13),
+        "float32": (1e-5, 1e-4),
+        "float16": (5.5e-4, 1e-4),
+        "bfloat16": (4.5e-3, 1e-4),
+    },
     # Several ops whose results are each rounded to the dtype, before a sum over a few hundred of them.
-    "composed": {"float64": (1e-14, 1e-13), "float32": (4e-6, 4e-5), "float16": (4e-3, 2e-2), "bfloat16": (3e-2, 2e-1)},
+    "composed": {"float64": (4e-14, 2e-13), "float32": (1e-5, 1e-4), "float16": (4e-3, 2e-2), "bfloat16": (3e-2, 2e-1)},
 }
 
 
@@ -102,12 +114,15 @@ def _first(a, axis):
     return a[(slice(None),) * axis + (slice(0, 1),)]
 
 
-# How a tensor lies in memory: the base made from an array, and the view of it (of arrays and tensors alike; `xp` is their library).
+# How a tensor lies in memory: the base made from an array, and the view of it, of arrays and tensors alike (`xp`: their library).
 LAYOUTS = {
     "contiguous": (lambda a: a, lambda xp, x, shape: x),
     "transposed": (lambda a: a.T, lambda xp, x, shape: x.T),
     "stepped": (_spread, lambda xp, x, shape: x[(slice(1, None, 2),) * x.ndim]),
-    "reversed": (lambda a: a[(slice(None, None, -1),) * a.ndim], lambda xp, x, shape: x[(slice(None, None, -1),) * x.ndim]),
+    "reversed": (
+        lambda a: a[(slice(None, None, -1),) * a.ndim],
+        lambda xp, x, shape: x[(slice(None, None, -1),) * x.ndim],
+    ),
     "broadcast rows": (lambda a: _first(a, 0) if a.ndim else a, lambda xp, x, shape: xp.broadcast_to(x, shape)),
     "broadcast columns": (
         lambda a: _first(a, a.ndim - 1) if a.ndim else a,
@@ -132,7 +147,7 @@ def arrange(arrays, arrangement):
 
 
 def reference(row, arrays):
-    """A row's expected results on arrays: floats in float64; integers as they are, unless the op turns them into floats."""
+    """A row's expected results: floats in float64; integers as they are, unless the op turns them into floats."""
     wide = [a.astype(np.float64) if a.dtype.kind not in "biu" or row.gives == "float" else a for a in arrays]
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-
 from ops.registry import ROWS
 from ops.row import two
 from ops.samples import make_param, to_dtype
@@ -95,9 +94,7 @@ def test_T12_random_shapes(shapes, dtype):
         np.testing.assert_array_equal(leaf.grad.numpy(), np.sum(wanted, axis=kept, keepdims=True).reshape(leaf.shape))
 
 
-@pytest.mark.parametrize(
-    ("a", "b"), [((3,), (4,)), ((2, 3), (3, 2)), ((0,), (2,)), ((5, 1, 2), (3, 3))], ids=str
-)
+@pytest.mark.parametrize(("a", "b"), [((3,), (4,)), ((2, 3), (3, 2)), ((0,), (2,)), ((5, 1, 2), (3, 3))], ids=str)
 def test_shapes_that_do_not_broadcast_are_named(a, b):
     for op in (ag.add, ag.maximum, ag.equal, ag.arctan2):
         with pytest.raises(ValueError, match=r"\[.*\] and \[.*\]"):

@@ -1,4 +1,4 @@
-"""Dtypes: the promotion table, weak Python numbers, what arrays and lists become, and conversions with their gradients."""
+"""Dtypes: the promotion table, weak Python numbers, what data becomes, and conversions with their gradients."""
 
 import itertools
 
@@ -6,7 +6,6 @@ import agtape as ag
 import ml_dtypes
 import numpy as np
 import pytest
-
 from ops.registry import ROWS
 from ops.samples import EVERY, FLOATS, INTS
 
@@ -48,7 +47,14 @@ def test_the_table_itself():
 def test_two_tensors_promote(a, b):
     x, y = sample(a), sample(b)
     wanted = promoted(a, b)
-    for result in (x + y, x * y, ag.maximum(x, y), ag.where(ag.tensor(True), x, y), ag.concat([x, y]), ag.stack([x, y])):
+    for result in (
+        x + y,
+        x * y,
+        ag.maximum(x, y),
+        ag.where(ag.tensor(True), x, y),
+        ag.concat([x, y]),
+        ag.stack([x, y]),
+    ):
         assert str(result.dtype) == wanted
     quotient = wanted if wanted in FLOATS else "float32"
     for result in (x / y, ag.arctan2(x, y), ag.logaddexp(x, y)):
@@ -167,10 +173,14 @@ def test_dtypes_are_strings_or_objects(dtype):
 def test_bfloat16_reads_as_float32():
     t = ag.tensor([1.0, 1.00390625, 3.0e38]).astype("bfloat16")
     assert t.numpy().dtype == np.float32
-    np.testing.assert_array_equal(t.numpy(), np.array([1.0, 1.0, 3.0e38], np.float32).astype(ml_dtypes.bfloat16).astype("f4"))
+    np.testing.assert_array_equal(
+        t.numpy(), np.array([1.0, 1.0, 3.0e38], np.float32).astype(ml_dtypes.bfloat16).astype("f4")
+    )
 
 
-CAST_INPUT = np.array([0.0, -0.0, 1.5, -1.5, 2.5, 100.7, 255.0, 1e-8, 65519.0, 65520.0, 3.4e38, np.inf, -np.inf, np.nan])
+CAST_INPUT = np.array(
+    [0.0, -0.0, 1.5, -1.5, 2.5, 100.7, 255.0, 1e-8, 65519.0, 65520.0, 3.4e38, np.inf, -np.inf, np.nan]
+)
 
 
 @pytest.mark.parametrize("to", FLOATS)

@@ -1,4 +1,4 @@
-"""Indexing against NumPy: random basic and advanced indices, read and written, their gradients, and what is out of range."""
+"""Indexing against NumPy: random indices of every kind, read and written, their gradients, and what is out of range."""
 
 import agtape as ag
 import numpy as np
@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-
 from ops.samples import make_param
 
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4)
@@ -147,7 +146,9 @@ def test_take_and_scatter_along_an_axis_equal_numpy(shape, data):
     where[axis] = length
     index = data.draw(hnp.arrays(np.int64, tuple(where), elements=st.integers(-size, size - 1)))
     x, v = numbered(shape), numbered(tuple(where), 50.0)
-    np.testing.assert_array_equal(ag.take_along_axis(ag.tensor(x), index, axis).numpy(), np.take_along_axis(x, index, axis))
+    np.testing.assert_array_equal(
+        ag.take_along_axis(ag.tensor(x), index, axis).numpy(), np.take_along_axis(x, index, axis)
+    )
     grid = list(np.indices(index.shape, sparse=True))
     grid[axis] = index
     wanted = x.copy()

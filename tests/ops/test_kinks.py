@@ -3,7 +3,6 @@
 import agtape as ag
 import numpy as np
 import pytest
-
 from ops.samples import make_param
 
 pytestmark = pytest.mark.promise("T11")
@@ -24,7 +23,10 @@ def slopes(fn, *arrays, dtype="float64"):
 def test_T11_relu_at_zero_is_zero(dtype):
     assert slopes(ag.relu, [-1.0, -0.0, 0.0, 1.0], dtype=dtype) == [0.0, 0.0, 0.0, 1.0]
     # The function that is differentiated again is 0 there as well.
-    assert ag.grad(lambda x: ag.grad(lambda y: (y.relu() ** 2).sum())(x).sum())(ag.tensor([0.0, 1.0])).tolist() == [0.0, 2.0]
+    assert ag.grad(lambda x: ag.grad(lambda y: (y.relu() ** 2).sum())(x).sum())(ag.tensor([0.0, 1.0])).tolist() == [
+        0.0,
+        2.0,
+    ]
 
 
 @pytest.mark.parametrize("dtype", FLOAT_NAMES)

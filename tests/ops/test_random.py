@@ -13,7 +13,7 @@ LOW = np.uint64(0xFFFFFFFF)
 
 
 def philox(seed, first, count):
-    """The four words at `count` counters from `first` on, one row a counter: Philox 4x32-10 (Salmon and others, SC 2011)."""
+    """The four words at each of `count` counters from `first` on: Philox 4x32-10 (Salmon and others, SC 2011)."""
     at = np.arange(first, first + count, dtype=np.uint64)
     c = [at & LOW, at >> np.uint64(32), np.zeros_like(at), np.zeros_like(at)]
     key = [seed & 0xFFFFFFFF, seed >> 32]

@@ -3,7 +3,6 @@
 import agtape as ag
 import numpy as np
 import pytest
-
 from ops.registry import CREATION, LINEAR, ROWS
 from ops.rows_elementwise import BINARY, UNARY
 from ops.rows_reductions import ALONG, REDUCTIONS
@@ -49,8 +48,8 @@ def test_tensors_without_axes(row, rng):
 def test_special_values(row):
     """NaN, infinities, signed zeros and values outside the domain follow NumPy."""
     x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 1e-300, 1e300, -1e300])
-    # NumPy's formulas for these do not hold at infinity.
-    if row.function in ("gelu", "silu", "softplus"):
+    # NumPy's formulas for these do not hold at infinity; the largest number is the dtype's own.
+    if row.function in ("gelu", "silu", "softplus", "nan_to_num"):
         x = x[3:10]
     # Rounding to decimals scales first.
     if row.name == "round decimals":
@@ -59,6 +58,13 @@ def test_special_values(row):
         with np.errstate(over="ignore"):
             given = x.astype(dtype)
         check_row(row, [given], "contiguous", dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_nan_to_num_takes_the_largest_of_the_dtype(dtype):
+    x = ag.tensor([float("nan"), float("inf"), -float("inf"), 1.5]).astype(dtype)
+    assert ag.nan_to_num(x).tolist() == [0.0, ag.finfo(dtype).max, ag.finfo(dtype).min, 1.5]
+    assert ag.nan_to_num(x, nan=2.0, posinf=3.0, neginf=-4.0).tolist() == [2.0, 3.0, -4.0, 1.5]
 
 
 COMPARES = [row for row in [*REDUCTIONS, *ALONG] if row.function in ("max", "min", "argmax", "argmin")]
@@ -110,7 +116,8 @@ def test_operators_equal_functions(name):
     a, b = np.array([6, 3, 1]), np.array([2, 3, 2])
     if "bitwise" not in name:
         a = a.astype(np.float64)
-    for left, right in ((ag.tensor(a), ag.tensor(b)), (ag.tensor(a), b), (a, ag.tensor(b)), (ag.tensor(a), 2), (5, ag.tensor(b))):
+    x, y = ag.tensor(a), ag.tensor(b)
+    for left, right in ((x, y), (x, b), (a, y), (x, 2), (5, y)):
         wanted = function(ag.asarray(left) if isinstance(left, np.ndarray) else left, right)
         got = operator(left, right)
         assert isinstance(got, ag.Tensor), (type(left), type(right))

@@ -123,14 +123,17 @@ fn fill<W: Tile, T>(
 }
 
 versions!(
+    wide
     /// Uniform or normal f32.
     floats(draw: &Draw, first: u64, tile: &mut [f32; TILE]) = floats_body
 );
 versions!(
+    wide
     /// Uniform or normal f64.
     doubles(draw: &Draw, first: u64, tile: &mut [f64; TILE]) = doubles_body
 );
 versions!(
+    wide
     /// Integers.
     ints(draw: &Draw, first: u64, tile: &mut [i64; TILE]) = ints_body
 );

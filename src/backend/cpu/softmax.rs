@@ -127,6 +127,7 @@ where
 }
 
 versions!(
+    wide
     /// The f32 row in place.
     row_f32(log: bool, row: &mut [f32]) = row_body
 );
@@ -135,21 +136,18 @@ versions!(
 /// None needed: unsafe only to fit `versions`.
 #[inline(always)]
 unsafe fn row_body(log: bool, row: &mut [f32]) {
-    let mut tops = [f32::NEG_INFINITY; LANES];
     let (full, rest) = row.as_chunks_mut::<LANES>();
     // The rest as one chunk, filled up with what changes neither the largest value nor the sum.
     let mut last = [f32::NEG_INFINITY; LANES];
     last[..rest.len()].copy_from_slice(rest);
+    let mut tops = last;
     for chunk in full.iter() {
         for l in 0..LANES {
             tops[l] = if chunk[l] > tops[l] { chunk[l] } else { tops[l] };
         }
     }
-    let mut top = f32::NEG_INFINITY;
-    for l in 0..LANES {
-        tops[l] = if last[l] > tops[l] { last[l] } else { tops[l] };
-        top = if tops[l] > top { tops[l] } else { top };
-    }
+    // A NaN is passed over here, or stays if it comes last: either way it reaches the sum.
+    let top = fold(tops, |a, b| if b > a { b } else { a });
     let mut sums = [0f64; LANES];
     for chunk in full.iter_mut() {
         add_exp(log, chunk, top, &mut sums);
@@ -157,19 +155,36 @@ unsafe fn row_body(log: bool, row: &mut [f32]) {
     if !rest.is_empty() {
         add_exp(log, &mut last, top, &mut sums);
     }
-    let sum: f64 = sums.iter().sum();
-    let (scale, shift) = ((1.0 / sum) as f32, sum.ln() as f32);
-    for chunk in full.iter_mut().chain(std::iter::once(&mut last)) {
-        for x in chunk.iter_mut() {
-            *x = if log { *x - shift } else { *x * scale };
-        }
+    let sum = fold(sums, |a, b| a + b);
+    if log {
+        let shift = sum.ln() as f32;
+        full.iter_mut().for_each(|chunk| chunk.iter_mut().for_each(|x| *x -= shift));
+        last.iter_mut().for_each(|x| *x -= shift);
+    } else {
+        let scale = (1.0 / sum) as f32;
+        full.iter_mut().for_each(|chunk| chunk.iter_mut().for_each(|x| *x *= scale));
+        last.iter_mut().for_each(|x| *x *= scale);
     }
     rest.copy_from_slice(&last[..rest.len()]);
+}
+
+/// The lanes' value, halves folded onto each other.
+#[inline(always)]
+fn fold<T: Copy>(mut lanes: [T; LANES], f: impl Fn(T, T) -> T) -> T {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for l in 0..half {
+            lanes[l] = f(lanes[l], lanes[l + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
 }
 
 /// Shifts a chunk, adds its exponentials to the sums and keeps them unless `log`.
 #[inline(always)]
 fn add_exp(log: bool, chunk: &mut [f32; LANES], top: f32, sums: &mut [f64; LANES]) {
+    // Loops, not `map`, which would be a function of its own without the machine's instructions.
     let mut e = [0f32; LANES];
     for l in 0..LANES {
         chunk[l] -= top;

@@ -9,9 +9,9 @@ use crate::error::{Error, Result};
 use half::slice::HalfFloatSliceExt;
 
 /// Elements that are copied to the stack, updated there and written back: no result depends on how operands overlap.
-const TILE: usize = 256;
+const TILE: usize = 1024;
 /// Elements that are worth a task of their own.
-const GRAIN: usize = 64 * TILE;
+const GRAIN: usize = 32 * TILE;
 
 /// Runs an update; args and operands as `UpdateKind` documents them.
 pub fn run(kind: UpdateKind, ins: &[View], outs: &[View], args: &[u64]) -> Result<()> {

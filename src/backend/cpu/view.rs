@@ -62,29 +62,21 @@ pub fn collapse<const N: usize>(shape: &[usize], strides: [&[isize]; N]) -> Coll
         if d == 1 {
             continue;
         }
-        let joins = out.shape.last().is_some()
-            && (0..N).all(|k| out.strides[k].last() == Some(&(strides[k][i] * d as isize)));
-        if joins {
-            if let Some(last) = out.shape.last_mut() {
-                *last *= d;
+        let joins = !out.shape.is_empty() && strides.iter().zip(&out.strides).all(|(new, old)| old.last() == Some(&(new[i] * d as isize)));
+        for (new, old) in strides.iter().zip(&mut out.strides) {
+            if joins {
+                old.pop();
             }
-            for k in 0..N {
-                if let Some(last) = out.strides[k].last_mut() {
-                    *last = strides[k][i];
-                }
-            }
-        } else {
-            out.shape.push(d);
-            for k in 0..N {
-                out.strides[k].push(strides[k][i]);
-            }
+            old.push(new[i]);
+        }
+        match out.shape.last_mut() {
+            Some(last) if joins => *last *= d,
+            _ => out.shape.push(d),
         }
     }
     if out.shape.is_empty() {
         out.shape.push(1);
-        for k in 0..N {
-            out.strides[k].push(0);
-        }
+        out.strides.iter_mut().for_each(|s| s.push(0));
     }
     out
 }

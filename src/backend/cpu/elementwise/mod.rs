@@ -91,6 +91,7 @@ impl FusedProgram {
 }
 
 /// Prepares and runs an expression at once.
+#[cfg(test)]
 pub fn run_fused(expr: &Expr, ins: &[View], outs: &[View], args: &[u64]) -> Result<()> {
     FusedProgram::new(expr)?.run(ins, outs, args)
 }

@@ -167,7 +167,7 @@ fn any_size() -> impl Strategy<Value = usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn any_sizes_and_strides(
