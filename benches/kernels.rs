@@ -49,7 +49,7 @@ fn held(t: Tensor) -> Result<Tensor> {
 
 /// Measures recording and evaluating what `f` makes; once before, so that an error ends the run and the plan is in the cache.
 fn measure(group: &mut Group<'_>, name: &str, mut f: impl FnMut() -> Result<Vec<Tensor>>) -> Result<()> {
-    let mut run = || {
+    let mut run = || -> Result<Vec<Tensor>> {
         let outs = f()?;
         evaluate(&outs)?;
         Ok(outs)

@@ -22,40 +22,28 @@ const ROUNDS: usize = 10;
 
 /// The four random words at a counter.
 #[inline(always)]
-pub fn philox4x32(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
-    philox_lanes([[counter[0]], [counter[1]], [counter[2]], [counter[3]]], key).map(|[w]| w)
-}
-
-/// The words at `N` counters: `words[w][lane]`.
-#[inline(always)]
-#[allow(clippy::needless_range_loop)] // One index into several arrays.
-pub fn philox_lanes<const N: usize>(mut c: [[u32; N]; 4], mut key: [u32; 2]) -> [[u32; N]; 4] {
+pub fn philox4x32(counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+    let mut c = counter;
     for _ in 0..ROUNDS {
-        for l in 0..N {
-            let a = u64::from(MULTIPLIERS[0]) * u64::from(c[0][l]);
-            let b = u64::from(MULTIPLIERS[1]) * u64::from(c[2][l]);
-            let (c1, c3) = (c[1][l], c[3][l]);
-            c[0][l] = (b >> 32) as u32 ^ c1 ^ key[0];
-            c[1][l] = b as u32;
-            c[2][l] = (a >> 32) as u32 ^ c3 ^ key[1];
-            c[3][l] = a as u32;
-        }
+        let a = u64::from(MULTIPLIERS[0]) * u64::from(c[0]);
+        let b = u64::from(MULTIPLIERS[1]) * u64::from(c[2]);
+        c = [(b >> 32) as u32 ^ c[1] ^ key[0], b as u32, (a >> 32) as u32 ^ c[3] ^ key[1], a as u32];
         key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
     }
     c
 }
 
-/// The words at the `N` counters from `first` on, under a 64-bit key.
+/// The words at the `N` counters from `first` on, under a 64-bit key: `words[w][lane]`. Vectorised along the lanes if `N` is large
+/// enough (64) not to be unrolled before.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)] // One index into several arrays.
 pub fn words<const N: usize>(key: u64, first: u64) -> [[u32; N]; 4] {
-    let mut c = [[0; N]; 4];
+    let [mut w0, mut w1, mut w2, mut w3] = [[0; N]; 4];
     for l in 0..N {
         let at = first.wrapping_add(l as u64);
-        c[0][l] = at as u32;
-        c[1][l] = (at >> 32) as u32;
+        let w = philox4x32([at as u32, (at >> 32) as u32, 0, 0], [key as u32, (key >> 32) as u32]);
+        (w0[l], w1[l], w2[l], w3[l]) = (w[0], w[1], w[2], w[3]);
     }
-    philox_lanes(c, [key as u32, (key >> 32) as u32])
+    [w0, w1, w2, w3]
 }
 
 /// A float in [0, 1): the word's upper 24 bits.

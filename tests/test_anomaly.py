@@ -44,7 +44,8 @@ def test_T13_the_first_op_and_the_users_line_are_named(op, f):
 def test_T13_the_line_is_the_users_also_inside_the_library():
     x = ag.tensor([[float("inf"), 0.0]])
     with pytest.raises(FloatingPointError) as caught, ag.detect_anomaly():
-        loss = ag.nn.functional.cross_entropy(x, ag.tensor([0])); place = here()  # noqa: E702
+        loss = ag.nn.functional.cross_entropy(x, ag.tensor([0]))
+        place = here()  # noqa: E702
         loss.item()
     assert place in str(caught.value)
 
@@ -54,7 +55,8 @@ def test_T13_a_training_step_is_traced_and_leaves_everything_usable():
     opt = ag.optim.SGD([w], lr=0.1)
     with pytest.raises(FloatingPointError) as caught, ag.detect_anomaly():
         with ag.grad_tape():
-            hidden = ag.log(w); place = here()  # noqa: E702
+            hidden = ag.log(w)
+            place = here()  # noqa: E702
             loss = (hidden * 2).sum()
         loss.backward()
     assert place in str(caught.value) and str(caught.value).startswith("log: ")

@@ -38,7 +38,9 @@ def test_U05_import_starts_no_thread_and_no_gpu():
     seen = run_json(code)
     assert (seen["threads"], seen["active"]) == (0, 0)
     loaded = {Path(line.split()[-1]).name for line in seen["maps"].splitlines() if "/" in line}
-    assert not [name for name in loaded if re.search(r"vulkan|libGL|libEGL|cuda|nvidia|libze|wgpu|metal", name, re.IGNORECASE)]
+    assert not [
+        name for name in loaded if re.search(r"vulkan|libGL|libEGL|cuda|nvidia|libze|wgpu|metal", name, re.IGNORECASE)
+    ]
     assert not [name for name in seen["files"] if re.search(r"^/dev/(dri|nvidia|kfd)", name)]
 
 

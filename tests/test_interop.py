@@ -41,7 +41,8 @@ def test_U02_other_numbers_become_the_documented_types():
 
 
 @pytest.mark.parametrize(
-    "view", [lambda a: a[:, ::2], lambda a: a.T, lambda a: a[::-1], lambda a: a[1:2], lambda a: np.broadcast_to(a[0], (5, 4))]
+    "view",
+    [lambda a: a[:, ::2], lambda a: a.T, lambda a: a[::-1], lambda a: a[1:2], lambda a: np.broadcast_to(a[0], (5, 4))],
 )
 def test_U02_strided_arrays_come_in_and_strided_tensors_go_out(view):
     a = np.arange(12.0).reshape(3, 4)
@@ -119,7 +120,11 @@ def test_U02_a_gradient_and_a_recorded_tensor_can_be_exported():
         inside = y.numpy()
         loss = y.sum()
     loss.backward()
-    assert inside.tolist() == [3.0, 6.0] and np.asarray(w.grad).tolist() == [3.0, 3.0] and np.asarray(w).tolist() == [1.0, 2.0]
+    assert (
+        inside.tolist() == [3.0, 6.0]
+        and np.asarray(w.grad).tolist() == [3.0, 3.0]
+        and np.asarray(w).tolist() == [1.0, 2.0]
+    )
 
 
 def test_U02_asarray_takes_numpys_arguments():
@@ -148,6 +153,13 @@ def test_U02_an_array_on_either_side_gives_a_tensor(name, f):
         np.testing.assert_allclose(got.numpy(), f(a, b), rtol=1e-12)
     scalar = f(np.float64(2.0), ag.tensor(b)) if "@" not in name else ag.tensor(b)
     assert isinstance(scalar, ag.Tensor)
+
+
+def test_U02_python_numbers_are_weak_whatever_their_size():
+    assert (ag.tensor([1.0]) * 2**70).tolist() == [2.0**70] and str((ag.tensor([1.0]) * 2**70).dtype) == "float32"
+    assert str((ag.tensor(np.array([1.0])) + 1).dtype) == "float64" and str((ag.tensor([1]) * 1.5).dtype) == "float32"
+    assert str((ag.tensor([1], dtype="uint8") + 1).dtype) == "uint8"
+    assert str((ag.tensor([1.0], dtype="float16") * np.float32(2)).dtype) == "float32"
 
 
 def test_U02_gradients_flow_through_a_product_with_an_array():
@@ -284,7 +296,16 @@ def test_U02_the_array_api_names():
     t = ag.tensor([[1.0, 2.0]])
     xp = t.__array_namespace__()
     assert xp is ag and t.to_device("cpu") is t and t.mT.shape == (2, 1) and t.T.shape == (2, 1)
-    for name in ("concat", "permute_dims", "matrix_transpose", "astype", "asarray", "isdtype", "result_type", "unstack"):
+    for name in (
+        "concat",
+        "permute_dims",
+        "matrix_transpose",
+        "astype",
+        "asarray",
+        "isdtype",
+        "result_type",
+        "unstack",
+    ):
         assert callable(getattr(xp, name)), name
     with pytest.raises(ValueError, match="1999"):
         t.__array_namespace__(api_version="1999.12")

@@ -65,7 +65,7 @@ WORKLOADS = {
     """,
     "one gather": """
         x = ag.rand(1 << 24)
-        i = ag.randint(0, 1 << 24, (1 << 28,))
+        i = ag.randint(0, 1 << 24, (1 << 27,))
         ag.eval(x, i)
         y = x[i]
         begin()
@@ -100,7 +100,6 @@ WORKLOADS = {
 }
 
 AFTER = """
-stopped = time.perf_counter()
 assert w.tolist() == [[1.0] * 64] * 64
 w.grad = None
 assert not ag.is_grad_enabled()
@@ -130,7 +129,8 @@ def interrupt(code, after_s, environment=None):
         child.send_signal(signal.SIGINT)
         stopped = child.stdout.readline()
         took = time.perf_counter() - sent
-        rest, errors = child.communicate(timeout=60)
+        rest, errors = child.stdout.read(), child.stderr.read()
+        child.wait()
     finally:
         child.kill()
         child.wait()
@@ -140,9 +140,10 @@ def interrupt(code, after_s, environment=None):
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_U04_a_long_evaluation_stops_within_a_second(name):
+    # In a function, so that what was not computed is dropped; held, it would be computed at the next evaluation point.
     body = textwrap.indent(textwrap.dedent(WORKLOADS[name]), "    ")
-    code = f'{START}\ntry:\n{body}\nexcept KeyboardInterrupt:\n    print("stopped", flush=True)\n{AFTER}'
-    printed, took = interrupt(code, after_s=0.4)
+    code = f'{START}\ndef work():\n{body}\ntry:\n    work()\nexcept KeyboardInterrupt:\n    print("stopped", flush=True)\n{AFTER}'
+    printed, took = interrupt(code, after_s=0.2)
     assert printed == "stopped\nusable\n"
     assert took < LIMIT_S, f"{took:.2f} s"
 
@@ -189,7 +190,7 @@ def test_U04_an_evaluation_that_was_stopped_can_be_asked_for_again():
 import agtape as ag, numpy as np
 x = ag.tensor(np.full((400, 400), 1 / 400, np.float32))
 y = x
-for _ in range(3000):
+for _ in range(500):
     y = y @ x
 total = y.sum()
 print("begin", flush=True)
@@ -199,5 +200,5 @@ except KeyboardInterrupt:
     print("stopped", flush=True)
 print(round(total.item(), 2), flush=True)
 """
-    printed, _ = interrupt(code, after_s=0.3)
+    printed, _ = interrupt(code, after_s=0.1)
     assert printed == "stopped\n400.0\n"

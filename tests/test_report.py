@@ -274,4 +274,7 @@ def test_M01_memory_stats_add_up():
     before = active()
     x = ag.tensor(vector())
     assert active() - before == BYTES == x.handle.is_valid * BYTES and x.handle.pool.startswith("persistent")
-    assert ag.memory_stats("cpu").to_dict()["pools"]["persistent"]["active"] == ag.memory_stats().pools["persistent"].active
+    assert (
+        ag.memory_stats("cpu").to_dict()["pools"]["persistent"]["active"]
+        == ag.memory_stats().pools["persistent"].active
+    )

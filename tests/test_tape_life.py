@@ -119,7 +119,9 @@ def test_T07_backward_frees_the_saved_set(no_collector):
     del y
     loss.item()
     held = active() - before
-    assert held == 5 * class_bytes(4 * BIG) + class_bytes(4)  # outputs of exp, which the next sin reads too; and the loss
+    assert held == 5 * class_bytes(4 * BIG) + class_bytes(
+        4
+    )  # outputs of exp, which the next sin reads too; and the loss
     loss.backward()
     assert active() - before == class_bytes(4 * BIG) + class_bytes(4)  # w.grad and the loss
     assert ag.tape_memory(tape).nodes == 0 and ag.tape_memory(tape).bytes_total == 0

@@ -318,7 +318,7 @@ impl Tensor {
 
     /// Whether a gradient may flow to it: a variable that wants one, or recorded on a live tape.
     pub fn requires_grad(&self) -> bool {
-        self.node.variable.as_ref().is_some_and(|v| v.requires_grad()) || self.node.is_recorded()
+        self.dtype().is_float() && (self.node.variable.as_ref().is_some_and(|v| v.requires_grad()) || self.node.is_recorded())
     }
 
     /// Counts a Python holder.

@@ -11,6 +11,8 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+/// Units of work from which a plan is worth a thread that listens for the user's interrupt: some milliseconds.
+const LONG_WORK: u64 = 400_000_000;
 /// Small launches between two looks for the user's interrupt.
 const POLL_STRIDE: usize = 32;
 /// Elements from which a launch is no small one.
@@ -29,6 +31,9 @@ struct Memory {
     leaves: Vec<*mut u8>,
     buffers: Vec<Option<HostBuffer>>,
 }
+
+// SAFETY: a run has its buffers to itself and shares leaves for reading; the plan orders its launches one after the other.
+unsafe impl Sync for Memory {}
 
 impl Memory {
     /// Checks every leaf's handle and takes every buffer, before the first kernel.
@@ -102,7 +107,7 @@ impl Memory {
 /// Runs a plan for a program; the kept values are written to its nodes.
 pub(super) fn run(plan: &Plan, program: &Program, anomaly: bool) -> Result<()> {
     let memory = Memory::new(plan, program)?;
-    let ran = cpu::uninterrupted(plan.is_update, || launches(plan, program, &memory, anomaly));
+    let ran = cpu::interruptible(plan.is_update, plan.work > LONG_WORK, || launches(plan, program, &memory, anomaly));
     match ran {
         Ok(()) => keep(plan, program, memory),
         Err(error) => {
@@ -118,6 +123,9 @@ fn launches(plan: &Plan, program: &Program, memory: &Memory, anomaly: bool) -> R
             cpu::poll()?;
         }
         let ran = launch_one(plan, program, memory, launch, prepared);
+        if cpu::is_stopped() {
+            return Err(Error::Interrupted);
+        }
         let ran = if anomaly { ran.and_then(|()| check_finite(plan, program, memory, launch)) } else { ran };
         if let Err(error) = ran {
             if error == Error::Interrupted {

@@ -119,6 +119,10 @@ pub fn from_array(obj: &Bound<'_, PyAny>, dtype: Option<DType>, variable: Option
     } else if small("uint32")? || small("uint64")? {
         array = array.call_method1("astype", ("int64",))?;
     }
+    let descr = array.getattr("dtype")?;
+    if !descr.getattr("isnative")?.extract::<bool>()? {
+        array = array.call_method1("astype", (descr.call_method1("newbyteorder", ("=",))?,))?;
+    }
     let array = np.call_method1("ascontiguousarray", (&array,))?.call_method1("reshape", (array.getattr("shape")?,))?;
     let array = array.cast_into::<PyUntypedArray>().map_err(PyErr::from)?;
     let Some(given) = array_dtype(&array)? else {

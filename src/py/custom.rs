@@ -1,6 +1,6 @@
 //! Python's custom ops: a gradient rule that the backward walk calls with the interpreter's lock held.
 use super::error::remember;
-use super::tensor::PyTensor;
+use super::tensor::{PyTensor, wrap_all};
 use crate::error::{Error, Result};
 use crate::graph::{CustomRule, Tensor};
 use crate::ops::Grads;
@@ -18,7 +18,7 @@ struct PyRule {
 }
 
 fn list<'py>(py: Python<'py>, tensors: impl IntoIterator<Item = Tensor>) -> PyResult<Bound<'py, PyList>> {
-    let objects: Vec<PyTensor> = tensors.into_iter().map(PyTensor::from).collect();
+    let objects: Vec<PyTensor> = wrap_all(tensors);
     PyList::new(py, objects)
 }
 
@@ -67,7 +67,7 @@ pub fn custom(
 ) -> PyResult<Vec<PyTensor>> {
     let core = |list: &[Bound<'_, PyTensor>]| list.iter().map(|t| t.get().tensor()).collect::<Vec<Tensor>>();
     let rule = Arc::new(PyRule { name, function: rule });
-    Ok(record_custom(rule, &core(&inputs), &core(&outputs))?.into_iter().map(PyTensor::from).collect())
+    Ok(wrap_all(record_custom(rule, &core(&inputs), &core(&outputs))?))
 }
 
 /// Adds this file's functions to the module.

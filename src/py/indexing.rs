@@ -2,7 +2,7 @@
 use super::arguments::{array, count, operand, wrong_type};
 use super::convert::{DTypeArg, Operand, from_array};
 use super::export;
-use super::tensor::PyTensor;
+use super::tensor::{PyTensor, wrap_all};
 use crate::dtype::DType;
 use crate::graph::Tensor;
 use crate::ops::create::from_i64;
@@ -260,7 +260,7 @@ pub fn nonzero<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     if x.rank() == 0 {
         return Err(PyValueError::new_err("nonzero: got a tensor without axes; expected at least one"));
     }
-    PyTuple::new(py, positions(&export::numpy(py, &x)?)?.into_iter().map(PyTensor::from))
+    PyTuple::new(py, wrap_all(positions(&export::numpy(py, &x)?)?))
 }
 
 /// Iterates over the first axis.

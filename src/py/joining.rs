@@ -1,6 +1,6 @@
 //! Functions and methods that join, split, repeat, roll and pad.
 use super::arguments::{array, arrays, axes, axis as one_axis, count, ints, number, wrong_type};
-use super::tensor::PyTensor;
+use super::tensor::{PyTensor, wrap_all};
 use crate::dtype::Scalar;
 use crate::graph::Tensor;
 use crate::ops::movement::{self, Cuts, PadMode, Repeats};
@@ -52,7 +52,7 @@ fn split_list(x: &Tensor, cuts: &Bound<'_, PyAny>, axis: i64) -> PyResult<Vec<Py
         ),
         Err(_) => Cuts::Indices(ints("split", "sections or positions", cuts)?.to_vec()),
     };
-    Ok(movement::split(x, &cuts, axis)?.into_iter().map(PyTensor::from).collect())
+    Ok(wrap_all(movement::split(x, &cuts, axis)?))
 }
 
 /// Parts along an axis, as a list: so many equal ones, or cut before the positions of a sequence.

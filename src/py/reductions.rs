@@ -297,7 +297,10 @@ pub fn topk(
     sorted: bool,
 ) -> PyResult<(PyTensor, PyTensor)> {
     let (values, positions) = order::topk(&array("topk", x)?, count("topk", "k", k)?, axis, largest, sorted)?;
-    Ok((values.into(), positions.into()))
+    positions.hold();
+    let pair = (values.into(), positions.clone().into());
+    positions.unhold();
+    Ok(pair)
 }
 
 #[pymethods]

@@ -1,6 +1,6 @@
 //! Functions and methods that change shapes: reshape, axes in another order, broadcasting, flips.
 use super::arguments::{array, arrays, axes, checked, integer, ints, several};
-use super::tensor::PyTensor;
+use super::tensor::{PyTensor, wrap_all};
 use crate::graph::Tensor;
 use crate::ops::view;
 use crate::shape;
@@ -173,7 +173,7 @@ pub fn broadcast_to(x: &Bound<'_, PyAny>, args: &Bound<'_, PyTuple>, shape: Arg<
 #[pyo3(signature = (*args))]
 pub fn broadcast_arrays<'py>(args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyTuple>> {
     let all = crate::ops::movement::broadcast_all(&arrays("broadcast_arrays", args.as_any())?)?;
-    PyTuple::new(args.py(), all.into_iter().map(PyTensor::from))
+    PyTuple::new(args.py(), wrap_all(all))
 }
 
 /// The elements along the axes in reverse (None: all axes).
@@ -353,7 +353,7 @@ pub fn meshgrid<'py>(args: &Bound<'py, PyTuple>, indexing: &str) -> PyResult<Bou
         })
         .collect();
     let all = crate::ops::movement::broadcast_all(&columns)?;
-    PyTuple::new(args.py(), all.into_iter().map(PyTensor::from))
+    PyTuple::new(args.py(), wrap_all(all))
 }
 
 /// The parts along an axis, without it, as a tuple.

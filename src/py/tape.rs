@@ -1,5 +1,5 @@
 //! Tapes, recording scopes and gradients as Python sees them.
-use super::tensor::{PyTensor, compute};
+use super::tensor::{PyTensor, compute, wrap_all};
 use crate::graph::{Scope, TapeCore, scope};
 use crate::plan::{evaluate_pending, options, set_options};
 use crate::tape;
@@ -251,7 +251,8 @@ pub fn gradient(
             "gradient: input {i} was not used in computing the outputs; pass allow_unused=True if that is meant"
         )));
     }
-    Ok(found.into_iter().map(|g| g.map(PyTensor::from)).collect())
+    let mut wrapped = wrap_all(found.iter().flatten().cloned()).into_iter();
+    Ok(found.iter().map(|g| g.as_ref().and_then(|_| wrapped.next())).collect())
 }
 
 /// A fresh source on the innermost tape, linked to the outer ones.

@@ -35,6 +35,15 @@ impl Drop for PyTensor {
     }
 }
 
+/// Several results of one call as Python tensors: all are held before any is wrapped, since wrapping may evaluate.
+pub fn wrap_all(tensors: impl IntoIterator<Item = Tensor>) -> Vec<PyTensor> {
+    let tensors: Vec<Tensor> = tensors.into_iter().collect();
+    tensors.iter().for_each(Tensor::hold);
+    let wrapped = tensors.iter().cloned().map(PyTensor::from).collect();
+    tensors.iter().for_each(Tensor::unhold);
+    wrapped
+}
+
 impl From<Tensor> for PyTensor {
     fn from(tensor: Tensor) -> PyTensor {
         tensor.hold();

@@ -62,13 +62,13 @@ NOT_OPS = {
 
 
 def groups():
-    """agtape's functions and the names of each: aliases are one function."""
+    """agtape's functions and the names of each, its own first: aliases are one function."""
     found = {}
     for name in dir(ag):
         if not name.startswith("_"):
             value = getattr(ag, name)
-            key = id(value) if callable(value) else name
-            found.setdefault(key, []).append(name)
+            names = found.setdefault(id(value) if callable(value) else name, [])
+            names.insert(0 if name == getattr(value, "__name__", "") else len(names), name)
     return list(found.values())
 
 

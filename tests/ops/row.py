@@ -12,7 +12,7 @@ class Row:
     """One form of an op.
 
     The first word of `name` is the function of `ag` (and the method), called with `options` unless `call(xp, *inputs)`
-    says otherwise. `reference` takes arrays; without it NumPy's function of that name, or `call` with NumPy, is the judge.
+    says otherwise. `reference` takes arrays; without it the judge is NumPy's function of that name, or `call` with NumPy.
     """
 
     name: str

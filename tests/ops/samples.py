@@ -35,7 +35,7 @@ TOLERANCES = {
     },
     # A sum of up to a few hundred terms of order 1, absolute by their magnitudes. 16 bits: in float32, rounded once.
     "sum": {"float64": (1e-14, 1e-13), "float32": (2e-6, 2e-5), "float16": (5.5e-4, 2e-5), "bfloat16": (4.5e-3, 2e-5)},
-    # A product of matrices: a few hundred terms one after the other, at worst all rounded the same way. 16 bits: in float32.
+    # A product of matrices: a few hundred terms one after the other, at worst all rounded one way. 16 bits: in float32.
     "product": {
         "float64": (4e-14, 2e-13),
         "float32": (1e-5, 1e-4),
@@ -114,7 +114,7 @@ def _first(a, axis):
     return a[(slice(None),) * axis + (slice(0, 1),)]
 
 
-# How a tensor lies in memory: the base made from an array, and the view of it, of arrays and tensors alike (`xp`: their library).
+# How a tensor lies in memory: the base made from an array, and its view, of arrays and tensors alike (`xp`: their library).
 LAYOUTS = {
     "contiguous": (lambda a: a, lambda xp, x, shape: x),
     "transposed": (lambda a: a.T, lambda xp, x, shape: x.T),

@@ -77,7 +77,7 @@ TWO_RESULTS = ag.custom_gradient(
 
 @pytest.mark.parametrize("op", [lambda x: ag.topk(x, 3), TWO_RESULTS], ids=["topk", "custom"])
 def test_all_results_of_one_node_live(op, rng):
-    """What was returned together can be read, whichever of it was wrapped first when the pending nodes were evaluated."""
+    """What was returned together can be read, whichever of it the evaluation of pending nodes took."""
     leaf = make_param(rng.permutation(6).reshape(2, 3))
     wanted = [y.numpy() for y in op(leaf)]
     for left in range(12):

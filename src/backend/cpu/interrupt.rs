@@ -1,14 +1,19 @@
-//! Ctrl-C: long evaluations ask now and then whether to stop.
+//! Ctrl-C: short evaluations ask between launches whether to stop; long ones run under a thread that asks meanwhile.
 use crate::error::{Error, Result};
 use std::cell::Cell;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 static HOOK: OnceLock<fn() -> bool> = OnceLock::new();
+/// Set while a supervised evaluation is to stop; one evaluation runs at a time.
+static STOP: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static NEXT: Cell<Option<Instant>> = const { Cell::new(None) };
-    static BLOCKED: Cell<bool> = const { Cell::new(false) };
+    static IS_BLOCKED: Cell<bool> = const { Cell::new(false) };
+    static IS_SUPERVISED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// How often the user's interrupt is looked for.
@@ -19,30 +24,54 @@ pub fn set_interrupt_hook(hook: fn() -> bool) {
     let _ = HOOK.set(hook);
 }
 
+/// Whether kernels should leave the rest of their work: what they give is thrown away.
+pub fn is_stopped() -> bool {
+    STOP.load(Relaxed)
+}
+
 /// `Err(Interrupted)` if the user asked to stop; cheap enough to call between launches and blocks of long kernels.
 pub fn poll() -> Result<()> {
+    if is_stopped() {
+        return Err(Error::Interrupted);
+    }
     let Some(hook) = HOOK.get() else { return Ok(()) };
-    if BLOCKED.get() {
+    if IS_BLOCKED.get() || IS_SUPERVISED.get() {
         return Ok(());
     }
     let now = Instant::now();
-    match NEXT.get() {
-        Some(next) if now < next => Ok(()),
-        None => {
-            NEXT.set(Some(now + PERIOD));
-            Ok(())
-        }
-        Some(_) => {
-            NEXT.set(Some(now + PERIOD));
-            if hook() { Err(Error::Interrupted) } else { Ok(()) }
-        }
+    let is_due = NEXT.get().is_some_and(|next| now >= next);
+    if is_due || NEXT.get().is_none() {
+        NEXT.set(Some(now + PERIOD));
     }
+    if is_due && hook() { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// Runs to the end if `is_update`, whatever the user asks: parameters are those before the step or after it, never a mixture.
-pub fn uninterrupted<R>(is_update: bool, f: impl FnOnce() -> R) -> R {
-    let before = BLOCKED.replace(BLOCKED.get() || is_update);
-    let out = f();
-    BLOCKED.set(before);
-    out
+/// Runs to the end if `is_update`, whatever the user asks: parameters are those before the step or after it, never a mixture. What is
+/// long and no update runs on a thread of its own, and stops soon after the user asked.
+pub fn interruptible(is_update: bool, is_long: bool, run: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+    let hook = match HOOK.get() {
+        Some(hook) if is_long && !is_update && !IS_BLOCKED.get() && !IS_SUPERVISED.get() => hook,
+        _ => {
+            let before = IS_BLOCKED.replace(IS_BLOCKED.get() || is_update);
+            let out = run();
+            IS_BLOCKED.set(before);
+            return out;
+        }
+    };
+    let out = std::thread::scope(|scope| {
+        let (send, receive) = channel();
+        let worker = scope.spawn(move || {
+            IS_SUPERVISED.set(true);
+            let out = run();
+            let _ = send.send(());
+            out
+        });
+        while receive.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+            if hook() {
+                STOP.store(true, Relaxed);
+            }
+        }
+        worker.join().unwrap_or(Err(Error::Internal("an evaluation whose thread ended early")))
+    });
+    if STOP.swap(false, Relaxed) { Err(Error::Interrupted) } else { out }
 }

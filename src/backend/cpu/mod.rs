@@ -23,7 +23,7 @@ mod update;
 mod view;
 mod walk;
 
-pub use interrupt::{poll, set_interrupt_hook, uninterrupted};
+pub use interrupt::{interruptible, is_stopped, poll, set_interrupt_hook};
 pub use view::View;
 
 use super::Kernel;

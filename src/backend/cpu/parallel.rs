@@ -1,4 +1,5 @@
 //! Independent tasks shared out between the calling thread and the pool.
+use super::interrupt::is_stopped;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The number of threads that `for_each` uses at most.
@@ -10,13 +11,13 @@ pub fn threads() -> usize {
 pub fn for_each(count: usize, task: impl Fn(usize) + Sync) {
     let threads = threads().min(count);
     if threads <= 1 {
-        return (0..count).for_each(task);
+        return (0..count).take_while(|_| !is_stopped()).for_each(task);
     }
     let next = AtomicUsize::new(0);
     let work = || {
         loop {
             let i = next.fetch_add(1, Ordering::Relaxed);
-            if i >= count {
+            if i >= count || is_stopped() {
                 break;
             }
             task(i);

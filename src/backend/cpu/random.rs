@@ -10,11 +10,11 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 /// Counters that are worked off together.
-const LANES: usize = 16;
+const LANES: usize = 64;
 /// Elements made of them at most.
 const TILE: usize = 4 * LANES;
 /// Elements that are worth a task of their own.
-const GRAIN: usize = 256 * TILE;
+const GRAIN: usize = 64 * TILE;
 
 /// Fills the output: args key, counter, then low and high (uniform, integers) or mean and standard deviation (normal).
 pub fn run(kind: RandomKind, out: View, args: &[u64]) -> Result<()> {
@@ -165,10 +165,8 @@ unsafe fn floats_body(draw: &Draw, first: u64, tile: &mut [f32; TILE]) {
             }
         }
     }
-    for l in 0..LANES {
-        for i in 0..4 {
-            tile[4 * l + i] = x[i][l];
-        }
+    for (l, four) in tile.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        *four = [x[0][l], x[1][l], x[2][l], x[3][l]];
     }
 }
 

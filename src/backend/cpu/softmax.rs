@@ -155,17 +155,16 @@ unsafe fn row_body(log: bool, row: &mut [f32]) {
     if !rest.is_empty() {
         add_exp(log, &mut last, top, &mut sums);
     }
+    rest.copy_from_slice(&last[..rest.len()]);
     let sum = fold(sums, |a, b| a + b);
+    // Over the whole row, not by chunks, across which the compiler would gather and scatter.
     if log {
         let shift = sum.ln() as f32;
-        full.iter_mut().for_each(|chunk| chunk.iter_mut().for_each(|x| *x -= shift));
-        last.iter_mut().for_each(|x| *x -= shift);
+        row.iter_mut().for_each(|x| *x -= shift);
     } else {
         let scale = (1.0 / sum) as f32;
-        full.iter_mut().for_each(|chunk| chunk.iter_mut().for_each(|x| *x *= scale));
-        last.iter_mut().for_each(|x| *x *= scale);
+        row.iter_mut().for_each(|x| *x *= scale);
     }
-    rest.copy_from_slice(&last[..rest.len()]);
 }
 
 /// The lanes' value, halves folded onto each other.

@@ -1,5 +1,6 @@
 //! How index kernels walk strided operands: runs along the innermost axis, and flat ranges split over threads.
-use crate::error::Result;
+use super::interrupt::is_stopped;
+use crate::error::{Error, Result};
 use rayon::prelude::*;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -75,13 +76,21 @@ pub(super) fn runs<const N: usize>(
     debug_assert!(done.is_ok());
 }
 
+/// An error once the user's interrupt was seen.
+fn poll_stop() -> Result<()> {
+    if is_stopped() { Err(Error::Interrupted) } else { Ok(()) }
+}
+
 /// Runs `work` over `0..n`, in parallel when all of it moves enough bytes (`each` is what one of the `n` moves).
 pub(super) fn split(n: usize, each: usize, work: impl Fn(Range<usize>) -> Result<()> + Sync) -> Result<()> {
-    if n < 2 || n.saturating_mul(each) < PARALLEL_BYTES || rayon::current_num_threads() < 2 {
+    if n < 2 || n.saturating_mul(each) < PARALLEL_BYTES {
         return work(0..n);
     }
     let grain = (TASK_BYTES / each.max(1)).max(1);
-    (0..n.div_ceil(grain)).into_par_iter().try_for_each(|i| work(i * grain..((i + 1) * grain).min(n)))
+    (0..n.div_ceil(grain)).into_par_iter().try_for_each(|i| {
+        poll_stop()?;
+        work(i * grain..((i + 1) * grain).min(n))
+    })
 }
 
 /// Calls a function that is generic over an unsigned integer of the given size: code that only moves values is compiled once a size.

@@ -15,6 +15,7 @@ mod stream;
 mod tests;
 mod unary;
 
+use super::interrupt::is_stopped;
 use super::view::View;
 use crate::backend::expr::Expr;
 use crate::error::{Error, Result};
@@ -26,6 +27,8 @@ use smallvec::SmallVec;
 
 /// Work, in additions, below which other threads are not worth waking.
 const THREAD_WORK: usize = 128 * 1024;
+/// Work, in additions, of the largest piece: the user's interrupt is looked for between pieces.
+const MAX_PIECE_WORK: usize = 64 << 20;
 /// Work, in additions, of a piece that a thread takes at once.
 const PIECE_WORK: usize = 64 * 1024;
 
@@ -72,14 +75,17 @@ impl FusedProgram {
         }
         let ptrs = Outs(outs.iter().map(|v| v.ptr).collect());
         let work = total.saturating_mul(p.weight);
-        if work < THREAD_WORK || rayon::current_num_threads() < 2 {
+        if work < THREAD_WORK || (rayon::current_num_threads() < 2 && work < MAX_PIECE_WORK) {
             // SAFETY: the plan vouches for the views; shapes and dtypes were compared above.
             unsafe { Machine::new(p, ins, args, total, ptrs.all()).eval(0, total, ptrs.all(), false) };
             return Ok(());
         }
-        let pieces = (work / PIECE_WORK).clamp(2, rayon::current_num_threads() * 4);
+        let pieces = (work / PIECE_WORK).clamp(2, rayon::current_num_threads() * 4).max(work / MAX_PIECE_WORK);
         let piece = total.div_ceil(pieces).next_multiple_of(LANES);
         (0..total.div_ceil(piece)).into_par_iter().for_each(|k| {
+            if is_stopped() {
+                return;
+            }
             let start = k * piece;
             let at: SmallVec<[*mut u8; 4]> =
                 ptrs.all().iter().zip(&p.outs).map(|(o, d)| o.wrapping_add(start * d.size_bytes())).collect();

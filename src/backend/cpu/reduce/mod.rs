@@ -13,6 +13,7 @@ use crate::backend::kind::ReduceKind;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use fold::*;
+use super::interrupt::is_stopped;
 use rayon::prelude::*;
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
@@ -26,6 +27,8 @@ const COLUMNS: usize = 1024;
 const CHUNK_ELEMS: usize = 64 * 1024;
 /// Narrow rows are joined until they have this many elements.
 const WIDE_ROW: usize = 128;
+/// Work, in additions, of the largest piece: the user's interrupt is looked for between pieces.
+const MAX_PIECE_WORK: usize = 64 << 20;
 /// Work, in additions, below which other threads are not worth waking.
 const THREAD_WORK: usize = 96 * 1024;
 
@@ -148,11 +151,15 @@ fn canonical(shape: &[usize], mask: u32) -> (SmallVec<[usize; 4]>, Form) {
 /// Calls `f` on ranges that cover `0 .. units`: on this thread for little work, else on several.
 fn split(units: usize, work: usize, f: impl Fn(std::ops::Range<usize>) + Sync) {
     let threads = rayon::current_num_threads();
-    if work < THREAD_WORK || threads < 2 || units < 2 {
+    if work < THREAD_WORK || (threads < 2 && work < MAX_PIECE_WORK) || units < 2 {
         return f(0..units);
     }
-    let pieces = (work * 2 / THREAD_WORK).clamp(2, threads * 4).min(units);
-    (0..pieces).into_par_iter().for_each(|k| f(units * k / pieces..units * (k + 1) / pieces));
+    let pieces = (work * 2 / THREAD_WORK).clamp(2, threads * 4).max(work / MAX_PIECE_WORK).min(units);
+    (0..pieces).into_par_iter().for_each(|k| {
+        if !is_stopped() {
+            f(units * k / pieces..units * (k + 1) / pieces);
+        }
+    });
 }
 
 /// Partial results that threads fill at disjoint places.
