@@ -251,6 +251,9 @@ impl Network {
     }
 }
 
+/// Adds a family's benches to its group.
+type Family = fn(&mut Group<'_>) -> Result<()>;
+
 fn steps(group: &mut Group<'_>) -> Result<()> {
     let network = Network::new()?;
     let (a, b) = (input(&[8])?, input(&[8])?);
@@ -276,7 +279,7 @@ fn main() -> Result<()> {
         .warm_up_time(Duration::from_millis(200))
         .measurement_time(Duration::from_millis(800))
         .configure_from_args();
-    let families: [(&str, fn(&mut Group<'_>) -> Result<()>); 10] = [
+    let families: [(&str, Family); 10] = [
         ("elementwise", elementwise),
         ("reductions", reductions),
         ("matmul", products),

@@ -247,6 +247,6 @@ def test_U01_errors_pass_through_functions_unchanged():
         raise Mine("as it is")
 
     for transform in (ag.grad(f), lambda x: ag.vjp(f, x), lambda x: ag.hvp(f, x, x), lambda x: ag.jvp(f, (x,), (x,))):
-        with pytest.raises(Mine, match="^as it is$"):
+        with pytest.raises(Mine, match=r"^as it is$"):
             transform(t(2))
         assert not ag.is_grad_enabled()

@@ -2,12 +2,11 @@
 
 import hashlib
 import inspect
-import time
 
 import agtape as ag
 import numpy as np
 import pytest
-from fresh_process import run_python
+from fresh_process import run_json, run_python
 from pool_bytes import active, class_bytes, evaluations
 
 MIB = 1 << 20
@@ -186,23 +185,32 @@ def test_an_evaluation_that_failed_raises_again_and_stops_nobody_else():
         depends.numpy()
 
 
-def test_a_failure_does_not_slow_down_what_follows():
+AFTER_A_FAILURE = """
+    import time
+    import agtape as ag, numpy as np
     def seconds():
-        begin = time.perf_counter()
+        begin = time.process_time()
         x, held = ag.tensor(np.zeros((), np.float32)), []
         for _ in range(4_000):
             x = x + x
             held.append(x)
-        open_tape()
-        return time.perf_counter() - begin
-
+        with ag.grad_tape():
+            pass
+        return time.process_time() - begin
     before = min(seconds() for _ in range(3))
     bad = ag.tensor([1.0])[ag.tensor([5])]
-    with pytest.raises(IndexError):
+    try:
         bad.numpy()
-    assert min(seconds() for _ in range(3)) < 5 * before
-    del bad
-    assert min(seconds() for _ in range(3)) < 5 * before
+    except IndexError:
+        with_it = min(seconds() for _ in range(3))
+        del bad
+        print([with_it / before, min(seconds() for _ in range(3)) / before])
+"""
+
+
+def test_a_failure_does_not_slow_down_what_follows():
+    ratios = run_json(AFTER_A_FAILURE)
+    assert max(ratios) < 4, ratios
 
 
 # The plan cache

@@ -106,7 +106,7 @@ def test_T02_outside_a_tape_nothing_is_recorded():
     y = (w.exp() * w).sum()
     assert not y.requires_grad and y.is_leaf
     y.item()
-    with pytest.raises(RuntimeError, match="with ag.grad_tape"):
+    with pytest.raises(RuntimeError, match=r"with ag\.grad_tape"):
         y.backward()
     with ag.grad_tape() as tape:
         with ag.no_grad():
@@ -161,9 +161,16 @@ def test_T03_what_a_rule_does_not_read_is_not_kept(no_collector):
 def test_T04_a_tape_is_left_on_any_exception():
     w = ag.param([2.0])
     for error in (ValueError, KeyboardInterrupt, GeneratorExit):
-        with pytest.raises(error), ag.grad_tape() as tape:
-            loss = (w * w).sum()
-            raise error
+        made = []
+
+        def work(error=error, made=made):
+            with ag.grad_tape() as tape:
+                made[:] = tape, (w * w).sum()
+                raise error
+
+        with pytest.raises(error):
+            work()
+        tape, loss = made
         assert not ag.is_grad_enabled() and not tape.is_recording and not (w * 2).requires_grad
         loss.backward()  # what was recorded before the exception is not lost
         assert w.grad.tolist() == [4.0]
@@ -177,9 +184,8 @@ def test_T04_an_inner_exception_gives_the_outer_state_back():
         with pytest.raises(ValueError), ag.grad_tape():
             w @ ag.ones((5, 5))
         assert ag.is_grad_enabled() and outer.is_recording
-        with pytest.raises(ZeroDivisionError), ag.no_grad():
-            assert not ag.is_grad_enabled()
-            1 / 0
+        with pytest.raises(AttributeError), ag.no_grad():
+            w.no_such_name  # noqa: B018
         assert ag.is_grad_enabled()
         loss = (a * w).sum()
     loss.backward()

@@ -332,7 +332,7 @@ LONG_S = 25.0
 def test_T10_a_million_nodes_record_run_backward_and_drop(no_collector):
     w = ag.param(np.array(1e-3))
     before = active()
-    begin = time.perf_counter()
+    begin = time.process_time()
     with ag.grad_tape() as tape:
         y = w
         for _ in range(LONG // 2):
@@ -344,7 +344,7 @@ def test_T10_a_million_nodes_record_run_backward_and_drop(no_collector):
     del y
     w.grad = None
     assert ag.tape_memory(tape).nodes == 0 and active() == before
-    assert time.perf_counter() - begin < LONG_S
+    assert time.process_time() - begin < LONG_S
 
 
 @pytest.mark.parametrize("evaluated", [True, False])

@@ -21,6 +21,8 @@ fn mask_of(op: &'static str, rank: usize, axes: Option<&[i64]>) -> Result<u32> {
     }
     match axes {
         None => Ok((1u64 << rank).wrapping_sub(1) as u32),
+        // As in NumPy and PyTorch: a number is its own sum along axis 0.
+        Some([0 | -1]) if rank == 0 => Ok(0),
         Some(list) => Ok(shape::axes(op, list, rank)?.iter().fold(0, |m, &a| m | 1 << a)),
     }
 }
@@ -217,6 +219,7 @@ pub fn logsumexp(x: &Tensor, axes: Option<&[i64]>, keepdims: bool) -> Result<Ten
 /// Position of the largest or smallest along the axis (`None`: of all elements in row-major order), int64, the first on ties.
 pub fn arg_extreme(x: &Tensor, is_max: bool, axis: Option<i64>, keepdims: bool) -> Result<Tensor> {
     let op = if is_max { "argmax" } else { "argmin" };
+    let axis = axis.filter(|a| x.rank() > 0 || !matches!(a, 0 | -1));
     let (flat, axis) = match axis {
         None => (reshape_to(x, &[x.elems()]), 0),
         Some(a) => (x.clone(), shape::axis(op, a, x.rank())?),

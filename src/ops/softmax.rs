@@ -3,7 +3,7 @@ use super::binary::{mul, sub};
 use super::reduce::reduce;
 use super::rule::{Ctx, Grads, Rule, grads, make, only};
 use super::unary::{cast, unary};
-use super::view::move_axis;
+use super::view::{move_axis, reshape_to};
 use crate::backend::kind::ReduceKind::Sum;
 use crate::backend::kind::UnaryKind::Exp;
 use crate::backend::op::Op;
@@ -13,6 +13,9 @@ use crate::shape;
 use smallvec::smallvec;
 
 fn row_kernel(op: &'static str, log: bool, x: &Tensor, axis: i64) -> Result<Tensor> {
+    if x.rank() == 0 {
+        return Ok(reshape_to(&row_kernel(op, log, &reshape_to(x, &[1]), axis)?, &[]));
+    }
     let axis = shape::axis(op, axis, x.rank())?;
     let last = x.rank() - 1;
     let rows = move_axis(&cast(x, x.dtype().to_float()), axis, last);

@@ -122,6 +122,16 @@ fn holders_text(largest: &[(Handle, usize)]) -> String {
     text
 }
 
+impl From<PoolError> for crate::error::Error {
+    fn from(error: PoolError) -> Self {
+        let message = error.to_string();
+        match error {
+            PoolError::OutOfMemory { .. } => crate::error::Error::Memory { op: "allocation", message },
+            _ => crate::error::Error::Handle { message },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,15 +168,5 @@ mod tests {
     #[test]
     fn test_error_is_small_enough_to_return_by_value() {
         assert!(size_of::<PoolError>() <= 96);
-    }
-}
-
-impl From<PoolError> for crate::error::Error {
-    fn from(error: PoolError) -> Self {
-        let message = error.to_string();
-        match error {
-            PoolError::OutOfMemory { .. } => crate::error::Error::Memory { op: "allocation", message },
-            _ => crate::error::Error::Handle { message },
-        }
     }
 }

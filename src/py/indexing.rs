@@ -346,10 +346,15 @@ impl PyTensor {
         nonzero(slf.as_any())
     }
 
-    /// The elements where a mask of the same shape is true, as a vector; reads the mask.
+    /// The elements where a bool mask, broadcast with the tensor, is true, as a vector; reads the mask.
     fn masked_select(&self, mask: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
-        let x = self.tensor();
-        let y = getitem(&x, &items("masked_select", mask)?)?;
+        let mask_tensor = array("masked_select", mask)?;
+        if mask_tensor.dtype() != DType::Bool {
+            return Err(PyTypeError::new_err(format!("masked_select: the mask is {}; expected bool", mask_tensor.dtype())));
+        }
+        let all = crate::ops::movement::broadcast_all(&[self.tensor(), mask_tensor])?;
+        let wide = Bound::new(mask.py(), PyTensor::from(all[1].clone()))?;
+        let y = getitem(&all[0], &items("masked_select", wide.as_any())?)?;
         Ok(reshape_to(&y, &[y.elems()]).into())
     }
 }

@@ -44,10 +44,13 @@ pub struct Backward {
     pub create_graph: bool,
 }
 
+/// A node and the gradients of its outputs so far.
+type Waiting = (Arc<Node>, SmallVec<[Option<Tensor>; 1]>);
+
 /// Gradients by node while the walk is under way.
 struct Walk<'a> {
     tape: &'a Arc<TapeCore>,
-    waiting: FxHashMap<*const Node, (Arc<Node>, SmallVec<[Option<Tensor>; 1]>)>,
+    waiting: FxHashMap<*const Node, Waiting>,
     order: BinaryHeap<(u64, *const Node)>,
     leaves: Vec<(Arc<Variable>, Tensor)>,
     nodes: usize,

@@ -8,9 +8,6 @@ pub(super) trait Real: Copy + Send + Sync + 'static {
 
     /// The stored value in the compute type.
     fn widen(self) -> Self::Wide;
-
-    /// Rounded to the stored type.
-    fn narrow(x: Self::Wide) -> Self;
 }
 
 /// A type that arithmetic is done in.
@@ -27,12 +24,8 @@ pub(super) trait Float:
 {
     /// Rounded from f64.
     fn of(x: f64) -> Self;
-    /// As f64.
-    fn to_f64(self) -> f64;
     /// Square root.
     fn root(self) -> Self;
-    /// e^x
-    fn exponential(self) -> Self;
 }
 
 impl Float for f32 {
@@ -42,18 +35,8 @@ impl Float for f32 {
     }
 
     #[inline(always)]
-    fn to_f64(self) -> f64 {
-        f64::from(self)
-    }
-
-    #[inline(always)]
     fn root(self) -> f32 {
         self.sqrt()
-    }
-
-    #[inline(always)]
-    fn exponential(self) -> f32 {
-        super::math::exp(self)
     }
 }
 
@@ -64,23 +47,13 @@ impl Float for f64 {
     }
 
     #[inline(always)]
-    fn to_f64(self) -> f64 {
-        self
-    }
-
-    #[inline(always)]
     fn root(self) -> f64 {
         self.sqrt()
-    }
-
-    #[inline(always)]
-    fn exponential(self) -> f64 {
-        self.exp()
     }
 }
 
 macro_rules! real {
-    ($($t:ty, $wide:ty, $x:ident, $widen:expr, $narrow:expr;)*) => {
+    ($($t:ty, $wide:ty, $x:ident, $widen:expr;)*) => {
         $(impl Real for $t {
             type Wide = $wide;
 
@@ -89,20 +62,15 @@ macro_rules! real {
                 let $x = self;
                 $widen
             }
-
-            #[inline(always)]
-            fn narrow($x: $wide) -> $t {
-                $narrow
-            }
         })*
     };
 }
 
 real! {
-    f32, f32, x, x, x;
-    f64, f64, x, x, x;
-    f16, f32, x, x.to_f32(), f16::from_f32(x);
-    bf16, f32, x, x.to_f32(), bf16::from_f32(x);
+    f32, f32, x, x;
+    f64, f64, x, x;
+    f16, f32, x, x.to_f32();
+    bf16, f32, x, x.to_f32();
 }
 
 /// Calls a function that is generic over `Real` for a float dtype; anything else is a broken invariant.

@@ -62,7 +62,8 @@ pub fn collapse<const N: usize>(shape: &[usize], strides: [&[isize]; N]) -> Coll
         if d == 1 {
             continue;
         }
-        let joins = !out.shape.is_empty() && strides.iter().zip(&out.strides).all(|(new, old)| old.last() == Some(&(new[i] * d as isize)));
+        let joins = !out.shape.is_empty()
+            && strides.iter().zip(&out.strides).all(|(new, old)| old.last() == Some(&(new[i] * d as isize)));
         for (new, old) in strides.iter().zip(&mut out.strides) {
             if joins {
                 old.pop();

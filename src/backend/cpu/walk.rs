@@ -134,7 +134,9 @@ pub(super) mod sample {
 
         /// A shape of the given rank: 0 rarely, else 1, primes and odd sizes.
         pub fn shape(&mut self, rank: usize) -> Vec<usize> {
-            (0..rank).map(|_| [1, 2, 3, 5, 7, 9, 17, 1, 3, 2, 8, 0][self.below(if self.0 % 3 == 0 { 12 } else { 11 })]).collect()
+            (0..rank)
+                .map(|_| [1, 2, 3, 5, 7, 9, 17, 1, 3, 2, 8, 0][self.below(if self.0.is_multiple_of(3) { 12 } else { 11 })])
+                .collect()
         }
     }
 

@@ -76,7 +76,7 @@ fn check(dims: &[usize], mask: u32, transposed: bool) {
         }
     }
     let kept = shape::elems(&crate::backend::op::dropped(dims, mask));
-    let count = if kept == 0 { 0 } else { n / kept };
+    let count = n.checked_div(kept).unwrap_or(0);
     let (mut sum, mut mags, mut prod, mut max) =
         (vec![0f64; kept], vec![0f64; kept], vec![1f64; kept], vec![f32::NEG_INFINITY; kept]);
     for (i, &v) in logical.iter().enumerate() {
