@@ -1,6 +1,5 @@
 """Ctrl-C: a long evaluation stops within a second, and leaves parameters whole and the library usable."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -112,28 +111,22 @@ print("usable", flush=True)
 """
 
 
-def interrupt(code, after_s, environment=None):
+def interrupt(code, after_s):
     """Run code, send Ctrl-C so long after it printed "begin"; returns what it printed and the seconds it then took to end."""
-    child = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **(environment or {})},
-    )
-    try:
-        assert child.stdout.readline() == "begin\n", child.stderr.read()
-        time.sleep(after_s)
-        assert child.poll() is None, "the workload was over before the interrupt"
-        sent = time.perf_counter()
-        child.send_signal(signal.SIGINT)
-        stopped = child.stdout.readline()
-        took = time.perf_counter() - sent
-        rest, errors = child.stdout.read(), child.stderr.read()
-        child.wait()
-    finally:
-        child.kill()
-        child.wait()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-W", "error", "-c", code], **pipes) as child:
+        try:
+            assert child.stdout.readline() == "begin\n", child.stderr.read()
+            time.sleep(after_s)
+            assert child.poll() is None, "the workload was over before the interrupt"
+            sent = time.perf_counter()
+            child.send_signal(signal.SIGINT)
+            stopped = child.stdout.readline()
+            took = time.perf_counter() - sent
+            rest, errors = child.stdout.read(), child.stderr.read()
+            child.wait()
+        finally:
+            child.kill()
     assert child.returncode == 0, errors
     return stopped + rest, took
 

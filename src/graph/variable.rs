@@ -1,5 +1,6 @@
 //! A user's leaf: the identity that its versions share, and its gradient.
 use super::node::Tensor;
+use crate::error::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -41,6 +42,24 @@ impl Variable {
         if let Some(old) = old {
             old.unhold();
         }
+    }
+
+    /// Adds to the gradient, under the lock that other threads' backward passes take too. The sum is given back held: the caller ends
+    /// with `unhold`, so that it can still be evaluated when somebody adds to it meanwhile.
+    pub fn accumulate(&self, g: &Tensor, add: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let mut slot = self.grad.lock();
+        let sum = match slot.as_ref() {
+            Some(old) => add(old, g)?,
+            None => g.clone(),
+        };
+        sum.hold();
+        sum.hold();
+        let old = slot.replace(sum.clone());
+        drop(slot);
+        if let Some(old) = old {
+            old.unhold();
+        }
+        Ok(sum)
     }
 
     /// Puts a new version in place of the gradient, if it still is the old one.

@@ -3,7 +3,7 @@ use super::cache::Cache;
 use super::lower::lower;
 use super::place::place;
 use super::program::{Program, in_place};
-use super::run::{self, failures};
+use super::run::{self, failures, is_failure_alive};
 use super::{Launch, Plan, options};
 use crate::backend::op::Op;
 use crate::backend::{Kernel, cpu};
@@ -113,37 +113,50 @@ pub fn evaluate_pending(also: &[Tensor]) -> Result<()> {
 fn evaluate_all(also: &[Tensor], mut compute: impl FnMut(&[Tensor]) -> Result<()>) -> Result<()> {
     let mut roots = pending_roots();
     loop {
-        roots.retain(|t| !depends_on_failed(t));
+        drop_failed(&mut roots);
         let before = failures();
         let mut all = roots.clone();
         all.extend_from_slice(also);
         match compute(&all) {
             // An anomaly is what the user asked to hear of first, whichever tensor it is in.
             Err(error @ Error::Anomaly { .. }) => return Err(error),
-            Err(error) if failures() == before || also.iter().any(depends_on_failed) => return Err(error),
-            Err(_) => {}
+            Err(error) if failures() == before => return Err(error),
+            Err(error) => {
+                let mut named = also.to_vec();
+                drop_failed(&mut named);
+                if named.len() < also.len() {
+                    return Err(error);
+                }
+            }
             Ok(()) => return Ok(()),
         }
     }
 }
 
-/// Whether a pending tensor needs a node whose kernel refused its values.
-fn depends_on_failed(t: &Tensor) -> bool {
-    if failures() == 0 {
-        return false;
+/// Leaves out what needs a node whose kernel refused its values.
+fn drop_failed(roots: &mut Vec<Tensor>) {
+    if roots.is_empty() || !is_failure_alive() {
+        return;
     }
     let mut seen: FxHashSet<*const Node> = FxHashSet::default();
-    let mut stack = vec![t.clone()];
+    let mut nodes: Vec<Arc<Node>> = Vec::new();
+    let mut stack: Vec<Tensor> = roots.clone();
     while let Some(t) = stack.pop() {
-        if t.value().is_some() || !seen.insert(Arc::as_ptr(&t.node)) {
-            continue;
+        if t.value().is_none() && seen.insert(Arc::as_ptr(&t.node)) {
+            stack.extend(t.node.state.lock().inputs.iter().cloned());
+            nodes.push(t.node);
         }
-        if t.node.has_failed.load(Relaxed) {
-            return true;
-        }
-        stack.extend(t.node.state.lock().inputs.iter().cloned());
     }
-    false
+    nodes.sort_unstable_by_key(|n| n.id);
+    let mut failed: FxHashSet<*const Node> = FxHashSet::default();
+    for node in &nodes {
+        let is_fed_by_failed =
+            || node.state.lock().inputs.iter().any(|t| failed.contains(&Arc::as_ptr(&t.node)) && t.value().is_none());
+        if node.has_failed.load(Relaxed) || is_fed_by_failed() {
+            failed.insert(Arc::as_ptr(node));
+        }
+    }
+    roots.retain(|t| t.value().is_some() || !failed.contains(&Arc::as_ptr(&t.node)));
 }
 
 /// The plan of a program.

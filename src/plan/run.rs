@@ -4,12 +4,13 @@ use super::{Kept, Launch, Loc, Operand, Place, Plan};
 use crate::backend::cpu::{self, Prepared, View};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{HostBuffer, Storage, Value, cpu as cpu_pools};
+use crate::graph::{HostBuffer, Node, Storage, Value, cpu as cpu_pools};
 use crate::layout::Layout;
 use crate::pool::PoolId;
+use parking_lot::Mutex;
 use smallvec::SmallVec;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 /// Units of work from which a plan is worth a thread that listens for the user's interrupt: some milliseconds.
 const LONG_WORK: u64 = 400_000_000;
@@ -24,6 +25,16 @@ static FAILURES: AtomicUsize = AtomicUsize::new(0);
 /// Kernels that refused their values so far.
 pub(super) fn failures() -> usize {
     FAILURES.load(Relaxed)
+}
+
+/// Nodes whose kernels refused their values, as long as they live.
+static FAILED: Mutex<Vec<Weak<Node>>> = Mutex::new(Vec::new());
+
+/// Whether a node whose kernel refused its values is still alive.
+pub(super) fn is_failure_alive() -> bool {
+    let mut list = FAILED.lock();
+    list.retain(|node| node.strong_count() > 0);
+    !list.is_empty()
 }
 
 /// Memory of one run: where each leaf and each of the plan's buffers is.
@@ -134,6 +145,7 @@ fn launches(plan: &Plan, program: &Program, memory: &Memory, anomaly: bool) -> R
             let node = &program.nodes[launch.node as usize];
             node.has_failed.store(true, Relaxed);
             FAILURES.fetch_add(1, Relaxed);
+            FAILED.lock().push(Arc::downgrade(node));
             return Err(match &node.place {
                 Some(place) => error.at(place),
                 None => error,

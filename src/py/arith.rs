@@ -1,36 +1,82 @@
 //! Operators of the Python tensor: arithmetic, comparison, logic, and their in-place forms.
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
-use super::convert::Operand;
+use super::convert::{Operand, from_array};
 use super::tensor::PyTensor;
 use crate::backend::kind::BinaryKind::{self, *};
 use crate::backend::kind::UnaryKind as U;
-use crate::dtype::DType;
+use crate::dtype::{DType, Scalar};
+use crate::graph::Tensor;
 use crate::ops::binary::{binary, select};
 use crate::ops::matmul::matmul;
 use crate::ops::unary::unary;
 use pyo3::class::basic::CompareOp;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyInt, PyList, PyString, PyTuple};
+
+/// The other side of an operator. What Python would go on to misread (a string repeated, a list joined) is taken here and refused.
+enum Other {
+    Operand(Operand),
+    /// An integer beyond int64: a number beside floats.
+    Big(f64),
+    /// The name of a type that is no operand.
+    Refused(String),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Other {
+    type Error = PyErr;
+
+    fn extract(obj: Borrowed<'a, 'py, PyAny>) -> PyResult<Other> {
+        if obj.is_instance_of::<PyString>() || obj.is_instance_of::<PyBytes>() {
+            return Ok(Other::Refused(obj.get_type().name()?.to_string()));
+        }
+        if obj.is_instance_of::<PyList>() || obj.is_instance_of::<PyTuple>() {
+            return Ok(Other::Operand(Operand::Tensor(from_array(&obj, None, None)?)));
+        }
+        match Operand::extract(obj) {
+            Ok(operand) => Ok(Other::Operand(operand)),
+            Err(_) if obj.is_instance_of::<PyInt>() => Ok(Other::Big(obj.extract()?)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Other {
+    /// As a tensor beside a partner of the given dtype.
+    fn beside(self, op: &str, partner: DType) -> PyResult<Tensor> {
+        match self {
+            Other::Operand(operand) => Ok(operand.beside(partner)),
+            Other::Big(x) if partner.is_float() => Ok(Operand::Scalar(Scalar::Float(x)).beside(partner)),
+            Other::Big(x) => {
+                Err(PyValueError::new_err(format!("{op}: the integer {x:e} does not fit into int64; expected one that does")))
+            }
+            Other::Refused(name) => {
+                Err(PyTypeError::new_err(format!("{op}: expected a tensor, an array or a number, got {name}")))
+            }
+        }
+    }
+}
 
 /// `self op other`; a Python number adapts to the tensor's dtype.
-fn forward(kind: BinaryKind, a: &PyTensor, b: Operand) -> PyResult<PyTensor> {
+fn forward(kind: BinaryKind, a: &PyTensor, b: Other) -> PyResult<PyTensor> {
     let a = a.tensor();
-    let b = b.beside(a.dtype());
+    let b = b.beside(kind.name(), a.dtype())?;
     Ok(binary(kind, &a, &b)?.into())
 }
 
 /// `other op self`.
-fn reflected(kind: BinaryKind, a: &PyTensor, b: Operand) -> PyResult<PyTensor> {
+fn reflected(kind: BinaryKind, a: &PyTensor, b: Other) -> PyResult<PyTensor> {
     let a = a.tensor();
-    let b = b.beside(a.dtype());
+    let b = b.beside(kind.name(), a.dtype())?;
     Ok(binary(kind, &b, &a)?.into())
 }
 
 /// `self op= other`: the same object under a new version.
-fn in_place(name: &'static str, kind: BinaryKind, slf: &PyTensor, b: Operand) -> PyResult<()> {
+fn in_place(name: &'static str, kind: BinaryKind, slf: &PyTensor, b: Other) -> PyResult<()> {
     slf.check_in_place(name)?;
     let a = slf.tensor();
-    let b = b.beside(a.dtype());
+    let b = b.beside(name, a.dtype())?;
     slf.update(binary(kind, &a, &b)?)
 }
 
@@ -40,42 +86,42 @@ macro_rules! operators {
         #[pymethods]
         impl PyTensor {
             $(
-                fn $forward(&self, other: Operand) -> PyResult<PyTensor> {
+                fn $forward(&self, other: Other) -> PyResult<PyTensor> {
                     forward($kind, self, other)
                 }
 
-                fn $reflected(&self, other: Operand) -> PyResult<PyTensor> {
+                fn $reflected(&self, other: Other) -> PyResult<PyTensor> {
                     reflected($kind, self, other)
                 }
 
-                fn $in_place(&self, other: Operand) -> PyResult<()> {
+                fn $in_place(&self, other: Other) -> PyResult<()> {
                     in_place($name, $kind, self, other)
                 }
             )*
 
-            fn __pow__(&self, other: Operand, modulo: Option<Bound<'_, PyAny>>) -> PyResult<PyTensor> {
+            fn __pow__(&self, other: Other, modulo: Option<Bound<'_, PyAny>>) -> PyResult<PyTensor> {
                 no_modulo(modulo)?;
-                power(self, other)
+                power_of(self, other)
             }
 
-            fn __rpow__(&self, other: Operand, modulo: Option<Bound<'_, PyAny>>) -> PyResult<PyTensor> {
+            fn __rpow__(&self, other: Other, modulo: Option<Bound<'_, PyAny>>) -> PyResult<PyTensor> {
                 no_modulo(modulo)?;
                 reflected(Pow, self, other)
             }
 
-            fn __ipow__(&self, other: Operand, _modulo: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+            fn __ipow__(&self, other: Other, _modulo: Option<Bound<'_, PyAny>>) -> PyResult<()> {
                 in_place("**=", Pow, self, other)
             }
 
-            fn __matmul__(&self, other: Operand) -> PyResult<PyTensor> {
+            fn __matmul__(&self, other: Other) -> PyResult<PyTensor> {
                 let a = self.tensor();
-                let b = other.beside(a.dtype());
+                let b = other.beside("matmul", a.dtype())?;
                 Ok(matmul(&a, &b)?.into())
             }
 
-            fn __rmatmul__(&self, other: Operand) -> PyResult<PyTensor> {
+            fn __rmatmul__(&self, other: Other) -> PyResult<PyTensor> {
                 let b = self.tensor();
-                let a = other.beside(b.dtype());
+                let a = other.beside("matmul", b.dtype())?;
                 Ok(matmul(&a, &b)?.into())
             }
 
@@ -96,7 +142,7 @@ macro_rules! operators {
             }
 
             fn __richcmp__<'py>(&self, py: Python<'py>, other: Bound<'py, PyAny>, op: CompareOp) -> PyResult<Bound<'py, PyAny>> {
-                let Ok(other) = other.extract::<Operand>() else {
+                let Some(other) = other.extract::<Other>().ok().filter(|o| !matches!(o, Other::Refused(_))) else {
                     return Ok(py.NotImplemented().into_bound(py));
                 };
                 let kind = match op {
@@ -136,8 +182,12 @@ fn no_modulo(modulo: Option<Bound<'_, PyAny>>) -> PyResult<()> {
 
 /// x ** b; small fixed exponents are cheaper and exact as products and roots.
 pub fn power(a: &PyTensor, b: Operand) -> PyResult<PyTensor> {
+    power_of(a, Other::Operand(b))
+}
+
+fn power_of(a: &PyTensor, b: Other) -> PyResult<PyTensor> {
     let x = a.tensor();
-    if let Operand::Scalar(s) = &b
+    if let Other::Operand(Operand::Scalar(s)) = &b
         && x.dtype().is_float()
     {
         if s.as_f64() == 2.0 {

@@ -85,7 +85,9 @@ pub fn repr(py: Python<'_>, t: &Tensor) -> PyResult<String> {
     let text: String = py.import("numpy")?.call_method("array2string", (array,), Some(&kwargs))?.extract()?;
     let mut out = format!("tensor({text}");
     if t.elems() == 0 {
-        out += &format!(", shape={:?}", t.shape());
+        let sizes: Vec<String> = t.shape().iter().map(usize::to_string).collect();
+        let comma = if sizes.len() == 1 { "," } else { "" };
+        out += &format!(", shape=({}{comma})", sizes.join(", "));
     }
     if !matches!(t.dtype(), DType::F32 | DType::I64 | DType::Bool) {
         out += &format!(", dtype={}", t.dtype());

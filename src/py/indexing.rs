@@ -307,6 +307,16 @@ impl PyTensor {
         Ok(Rows { of, at: 0 })
     }
 
+    fn __reversed__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let of = self.tensor();
+        let Some(&n) = of.shape().first() else {
+            return Err(PyTypeError::new_err("iteration over a tensor without axes"));
+        };
+        let rows = (0..n as i64).rev().map(|i| getitem(&of, &[Index::Int(i)])).collect::<crate::error::Result<Vec<Tensor>>>()?;
+        let rows = wrap_all(rows);
+        PyList::new(py, rows)?.call_method0("__iter__")
+    }
+
     fn __contains__(&self, py: Python<'_>, value: Operand) -> PyResult<bool> {
         let x = self.tensor();
         let hits = crate::ops::binary::binary(crate::backend::kind::BinaryKind::Eq, &x, &value.beside(x.dtype()))?;

@@ -239,12 +239,19 @@ impl PyTensor {
         dtype: Option<Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let array = export::numpy(py, &self.tensor())?;
+        let own = export::numpy(py, &self.tensor())?;
         let array = match dtype {
-            Some(dtype) => array.call_method1("astype", (dtype,))?,
-            None => array,
+            Some(dtype) => own.call_method1("astype", (dtype,))?,
+            None => own.clone(),
         };
-        if copy == Some(true) { array.call_method0("copy") } else { Ok(array) }
+        let is_other = !array.is(&own) && !array.getattr("dtype")?.eq(own.getattr("dtype")?)?;
+        match copy {
+            Some(false) if is_other => {
+                Err(PyValueError::new_err(format!("__array__: copy=False, but {} must be converted", own.getattr("dtype")?)))
+            }
+            Some(true) => array.call_method0("copy"),
+            _ => Ok(if is_other { array } else { own }),
+        }
     }
 
     /// The value of a tensor with one element, as a Python number.

@@ -242,7 +242,8 @@ fn seed(op: &'static str, t: &Tensor, gradient: Option<&Tensor>) -> Result<Tenso
 pub fn backward(loss: &Tensor, how: Backward) -> Result<()> {
     let seed = seed("backward", loss, how.gradient.as_ref())?;
     if let Some(variable) = loss.node.variable.as_ref().filter(|v| v.requires_grad()) {
-        return accumulate(&[(variable.clone(), seed)], how.create_graph);
+        let sums = accumulate(&[(variable.clone(), seed)])?;
+        return if how.create_graph { Ok(()) } else { evaluate(&sums.0) };
     }
     let tape = tape_of("backward", loss)?;
     let mut walk = Walk { tape: &tape, waiting: FxHashMap::default(), order: BinaryHeap::new(), leaves: Vec::new(), nodes: 0 };
@@ -257,16 +258,16 @@ pub fn backward(loss: &Tensor, how: Backward) -> Result<()> {
     if let Some(wanted) = &how.inputs {
         leaves.retain(|(v, _)| wanted.iter().any(|w| Arc::ptr_eq(v, w)));
     }
-    {
+    let sums = {
         let _scope = gradient_scope(&tape, how.create_graph);
-        accumulate(&leaves, true)?;
-    }
+        accumulate(&leaves)?
+    };
     drop(walk);
     if !how.retain_graph {
         end_generation(&tape);
     }
     if !records {
-        evaluate_pending(&leaves.iter().filter_map(|(v, _)| v.grad()).collect::<Vec<_>>())?;
+        evaluate_pending(&sums.0)?;
     }
     if !how.retain_graph {
         forget(&tape)?;
@@ -276,16 +277,23 @@ pub fn backward(loss: &Tensor, how: Backward) -> Result<()> {
     Ok(())
 }
 
-/// Adds gradients to the leaves' own.
-fn accumulate(leaves: &[(Arc<Variable>, Tensor)], is_pending: bool) -> Result<()> {
-    for (variable, g) in leaves {
-        let sum = match variable.grad() {
-            Some(old) => add(&old, g)?,
-            None => g.clone(),
-        };
-        variable.set_grad(Some(sum));
+/// Sums of gradients that are held until they are evaluated.
+#[derive(Default)]
+struct Held(Vec<Tensor>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Tensor::unhold);
     }
-    if is_pending { Ok(()) } else { evaluate(&leaves.iter().filter_map(|(v, _)| v.grad()).collect::<Vec<_>>()) }
+}
+
+/// Adds gradients to the leaves' own.
+fn accumulate(leaves: &[(Arc<Variable>, Tensor)]) -> Result<Held> {
+    let mut sums = Held::default();
+    for (variable, g) in leaves {
+        sums.0.push(variable.accumulate(g, add)?);
+    }
+    Ok(sums)
 }
 
 /// Gradients of outputs with respect to tensors that the tape recorded or watched, without touching `.grad`; `None` where an input was

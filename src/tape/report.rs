@@ -1,4 +1,5 @@
 //! The tape's memory report: a fold over recorded nodes and what their gradient rules save, each storage counted once.
+use crate::backend::op::Op;
 use crate::graph::{Node, Out, TapeCore, Tensor};
 use crate::pool::class_bytes;
 use rustc_hash::FxHashSet;
@@ -36,19 +37,26 @@ pub struct Report {
     pub by_op: Vec<OpRow>,
 }
 
-/// The node whose storage a value of this one would lie in: views share their base's.
-fn base(t: &Tensor) -> Tensor {
-    let mut t = t.clone();
-    loop {
-        if t.value().is_some() || !matches!(t.node.op, crate::backend::op::Op::View(_)) {
-            return t;
+/// Where a saved value's bytes are, and where they came from: views share their base's storage, unless they had to be copied.
+struct Holder {
+    /// The tensor whose storage holds the bytes, or will.
+    bytes: Tensor,
+    /// The tensor that they are charged to.
+    origin: Tensor,
+}
+
+fn holder(t: &Tensor) -> Holder {
+    let mut h = Holder { bytes: t.clone(), origin: t.clone() };
+    while matches!(h.origin.node.op, Op::View(_)) && h.origin.node.variable.is_none() {
+        let Some(next) = h.origin.node.state.lock().inputs.first().cloned() else { break };
+        match (h.bytes.value(), next.value()) {
+            (Some(mine), Some(its)) if !Arc::ptr_eq(&mine.storage, &its.storage) => break,
+            (None, _) => h.bytes = next.clone(),
+            _ => {}
         }
-        let input = t.node.state.lock().inputs.first().cloned();
-        match input {
-            Some(next) => t = next,
-            None => return t,
-        }
+        h.origin = next;
     }
+    h
 }
 
 #[derive(Default)]
@@ -62,7 +70,7 @@ struct Fold {
 impl Fold {
     /// Counts a saved value once, in the row of the op that made it.
     fn saved(&mut self, t: &Tensor) {
-        let t = base(t);
+        let Holder { bytes: t, origin } = holder(t);
         let value = t.value();
         let key = match &value {
             Some(v) => (Arc::as_ptr(&v.storage) as usize, u32::MAX),
@@ -72,17 +80,17 @@ impl Fold {
             return;
         }
         let bytes = value.as_ref().and_then(|v| v.storage.bytes().ok()).unwrap_or_else(|| class_bytes(t.spec().bytes()));
-        let is_leaf = t.node.variable.is_some() || !t.node.is_recorded();
+        let is_leaf = origin.node.variable.is_some() || !origin.node.is_recorded();
         if is_leaf {
             self.report.operands += bytes;
         } else {
             self.report.activations += bytes;
         }
-        self.rows.entry(if is_leaf { "leaf" } else { t.node.op.name() }).or_default().1 += bytes;
+        self.rows.entry(if is_leaf { "leaf" } else { origin.node.op.name() }).or_default().1 += bytes;
         if let Some(v) = value {
             self.report.held += bytes;
-            let out: &Out = t.out();
-            let is_held = out.python.load(Relaxed) > 0 || out.pending.load(Relaxed) > 0 || is_leaf;
+            let is_wanted = |out: &Out| out.python.load(Relaxed) > 0 || out.pending.load(Relaxed) > 0;
+            let is_held = is_wanted(t.out()) || is_wanted(origin.out());
             // Another value (a view that Python holds, an export) shares the storage: one count is the node's, one ours.
             if !is_held && Arc::strong_count(&v.storage) <= 2 {
                 self.report.freed_by_clear += bytes;
