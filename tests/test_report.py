@@ -55,7 +55,7 @@ GRAPHS = [
     ("add", lambda w, x, v: (w + x + v).sum(), 3, 0, 0),
     ("product_of_results", lambda w, x, v: (w.exp() * v.tanh()).sum(), 4, 0, 2 * BYTES),
     ("dot", lambda w, x, v: w @ x, None, BYTES, 0),
-    ("broadcast", lambda w, x, v: (w * v[0]).sum(), 3, 2 * BYTES, 0),
+    ("broadcast", lambda w, x, v: (w * v[0]).sum(), None, 2 * BYTES, 0),
     ("cross_views", lambda w, x, v: (w[:10] * v[10:20]).sum(), 4, 2 * BYTES, 0),
 ]
 

@@ -18,8 +18,8 @@ use pyo3::types::{PyBytes, PyInt, PyList, PyString, PyTuple};
 /// The other side of an operator. What Python would go on to misread (a string repeated, a list joined) is taken here and refused.
 enum Other {
     Operand(Operand),
-    /// An integer beyond int64: a number beside floats.
-    Big(f64),
+    /// An integer beyond int64, and its digits: a number beside floats.
+    Big(f64, String),
     /// The name of a type that is no operand.
     Refused(String),
 }
@@ -36,7 +36,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Other {
         }
         match Operand::extract(obj) {
             Ok(operand) => Ok(Other::Operand(operand)),
-            Err(_) if obj.is_instance_of::<PyInt>() => Ok(Other::Big(obj.extract()?)),
+            Err(_) if obj.is_instance_of::<PyInt>() => Ok(Other::Big(obj.extract()?, obj.str()?.to_string())),
             Err(error) => Err(error),
         }
     }
@@ -47,9 +47,9 @@ impl Other {
     fn beside(self, op: &str, partner: DType) -> PyResult<Tensor> {
         match self {
             Other::Operand(operand) => Ok(operand.beside(partner)),
-            Other::Big(x) if partner.is_float() => Ok(Operand::Scalar(Scalar::Float(x)).beside(partner)),
-            Other::Big(x) => {
-                Err(PyValueError::new_err(format!("{op}: the integer {x:e} does not fit into int64; expected one that does")))
+            Other::Big(x, _) if partner.is_float() => Ok(Operand::Scalar(Scalar::Float(x)).beside(partner)),
+            Other::Big(_, digits) => {
+                Err(PyValueError::new_err(format!("{op}: the integer {digits} does not fit into int64; expected one that does")))
             }
             Other::Refused(name) => {
                 Err(PyTypeError::new_err(format!("{op}: expected a tensor, an array or a number, got {name}")))

@@ -266,7 +266,8 @@ pub fn nonzero<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
 /// Iterates over the first axis.
 #[pyclass(module = "agtape._core")]
 pub struct Rows {
-    of: Tensor,
+    /// Held as Python holds it: what is read of one row must not let the others go.
+    of: PyTensor,
     at: usize,
 }
 
@@ -277,10 +278,11 @@ impl Rows {
     }
 
     fn __next__(&mut self) -> PyResult<Option<PyTensor>> {
-        if self.at >= self.of.shape()[0] {
+        let of = self.of.tensor();
+        if self.at >= of.shape()[0] {
             return Ok(None);
         }
-        let row = getitem(&self.of, &[Index::Int(self.at as i64)])?;
+        let row = getitem(&of, &[Index::Int(self.at as i64)])?;
         self.at += 1;
         Ok(Some(row.into()))
     }
@@ -304,7 +306,7 @@ impl PyTensor {
         if of.rank() == 0 {
             return Err(PyTypeError::new_err("iteration over a tensor without axes"));
         }
-        Ok(Rows { of, at: 0 })
+        Ok(Rows { of: of.into(), at: 0 })
     }
 
     fn __reversed__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -12,7 +12,7 @@ pub(super) trait Ordered: Copy {
 
 /// A key that can carry a position below it.
 pub(super) trait Key: Copy + Ord + Send + Sync {
-    type Entry: Copy + Ord + Send;
+    type Entry: Copy + Ord + Send + Sync;
     /// Orders by the key, then by the position.
     fn with(self, position: u32) -> Self::Entry;
     fn position(entry: Self::Entry) -> u32;

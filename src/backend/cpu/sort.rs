@@ -1,4 +1,5 @@
 //! `Sort`: stable along the last axis, NaN last in both directions, -0.0 equal to 0.0.
+use super::interrupt::is_stopped;
 use super::order::{Key, Ordered, by_order};
 use super::view::{View, collapse};
 use super::walk::{runs, split};
@@ -10,6 +11,9 @@ use smallvec::SmallVec;
 
 /// Rows from this length on are sorted by several threads.
 const LONG: usize = 1 << 16;
+
+/// Rows from this length on are sorted in runs of it, between which the user's interrupt is looked for.
+const RUN: usize = 1 << 20;
 
 /// Outputs the sorted values and their int64 positions. Equal elements keep their order in both directions; NaN comes last ascending
 /// (as in NumPy) and descending.
@@ -87,8 +91,10 @@ unsafe fn one_row<T: Ordered>(
     // No two entries are equal, so an unstable sort gives the stable order.
     if n < LONG {
         entries.sort_unstable()
-    } else {
+    } else if n < RUN {
         entries.par_sort_unstable()
+    } else {
+        sort_in_runs(entries)
     }
     for (i, &entry) in entries.iter().enumerate() {
         let at = T::Key::position(entry);
@@ -100,10 +106,55 @@ unsafe fn one_row<T: Ordered>(
     }
 }
 
+/// Sorts runs and merges them pair by pair; leaves off when the user asked to stop, with the entries in any order.
+fn sort_in_runs<E: Copy + Ord + Send + Sync>(entries: &mut [E]) {
+    entries.par_chunks_mut(RUN).filter(|_| !is_stopped()).for_each(|run| run.sort_unstable());
+    let mut scratch = entries.to_vec();
+    let (mut from, mut to) = (&mut *entries, &mut scratch[..]);
+    let (mut width, mut is_swapped) = (RUN, false);
+    while width < from.len() && !is_stopped() {
+        from.par_chunks(2 * width).zip(to.par_chunks_mut(2 * width)).for_each(|(pair, out)| merge(pair, width, out));
+        std::mem::swap(&mut from, &mut to);
+        width *= 2;
+        is_swapped = !is_swapped;
+    }
+    if is_swapped {
+        to.copy_from_slice(from);
+    }
+}
+
+/// Merges the sorted runs on both sides of `middle`.
+fn merge<E: Copy + Ord>(pair: &[E], middle: usize, out: &mut [E]) {
+    let (left, right) = pair.split_at(middle.min(pair.len()));
+    let (mut l, mut r) = (0, 0);
+    for block in out.chunks_mut(RUN) {
+        if is_stopped() {
+            return;
+        }
+        for slot in block {
+            let takes_left = r == right.len() || (l < left.len() && left[l] < right[r]);
+            *slot = if takes_left { left[l] } else { right[r] };
+            l += usize::from(takes_left);
+            r += usize::from(!takes_left);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::walk::sample::{Draw, Sample, same};
     use super::*;
+
+    #[test]
+    fn runs_are_merged() {
+        for n in [RUN, RUN + 1, 2 * RUN + 17, 3 * RUN] {
+            let mut entries: Vec<u64> = (0..n as u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 7).collect();
+            let mut expected = entries.clone();
+            expected.sort_unstable();
+            sort_in_runs(&mut entries);
+            assert!(entries == expected, "{n}");
+        }
+    }
 
     const SPECIAL: [f64; 6] = [f64::NAN, -0.0, 0.0, f64::INFINITY, f64::NEG_INFINITY, -1.5];
 
