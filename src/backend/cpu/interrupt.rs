@@ -47,7 +47,7 @@ pub fn poll() -> Result<()> {
 }
 
 /// Runs to the end if `is_update`, whatever the user asks: parameters are those before the step or after it, never a mixture. What is
-/// long and no update runs on a thread of its own, and stops soon after the user asked.
+/// long and no update runs beside a thread that listens, and stops soon after the user asked.
 pub fn interruptible(is_update: bool, is_long: bool, run: impl FnOnce() -> Result<()> + Send) -> Result<()> {
     let hook = match HOOK.get() {
         Some(hook) if is_long && !is_update && !IS_BLOCKED.get() && !IS_SUPERVISED.get() => hook,
@@ -58,20 +58,22 @@ pub fn interruptible(is_update: bool, is_long: bool, run: impl FnOnce() -> Resul
             return out;
         }
     };
-    let out = std::thread::scope(|scope| {
-        let (send, receive) = channel();
-        let worker = scope.spawn(move || {
+    let mut out = Err(Error::Internal("an evaluation whose thread ended early"));
+    let (send, receive) = channel();
+    // On a thread of the pool that kernels use, so that no more threads run than it has; this one sleeps and listens.
+    rayon::in_place_scope(|scope| {
+        let out = &mut out;
+        scope.spawn(move |_| {
             IS_SUPERVISED.set(true);
-            let out = run();
+            *out = run();
+            IS_SUPERVISED.set(false);
             let _ = send.send(());
-            out
         });
         while receive.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
             if hook() {
                 STOP.store(true, Relaxed);
             }
         }
-        worker.join().unwrap_or(Err(Error::Internal("an evaluation whose thread ended early")))
     });
     if STOP.swap(false, Relaxed) { Err(Error::Interrupted) } else { out }
 }
