@@ -244,3 +244,16 @@ def test_T15_metrics_are_right_when_read_at_the_end():
         losses.append(twin.step(i).item())
     assert run.total.item() == pytest.approx(sum(losses), rel=1e-4)
     assert 0 < run.right.item() <= 200 * 32 and run.seen == 200
+
+
+def test_T15_tapes_leave_no_pools_behind():
+    """A pass pool's number is used again: a handle of the thousandth tape names no higher pool than one of the third."""
+    w = ag.param(np.ones(4, np.float32))
+
+    def pool_of_a_step():
+        with ag.grad_tape():
+            y = w * 2
+        return y.handle.pool
+
+    early = {pool_of_a_step() for _ in range(3)}
+    assert all(pool_of_a_step() in early for _ in range(1000))

@@ -25,6 +25,13 @@ pub struct TapeCore {
     pub nodes: Mutex<Vec<Weak<Node>>>,
 }
 
+impl Drop for TapeCore {
+    fn drop(&mut self) {
+        // What is alive in the pool stays valid; its number is used again once it is empty.
+        let _ = super::storage::cpu().lock().drop_pass(self.pool);
+    }
+}
+
 /// That a node was recorded on a tape, in one of its generations.
 #[derive(Clone, Debug)]
 pub struct Mark {
