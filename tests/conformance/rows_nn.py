@@ -2,10 +2,8 @@
 
 import agtape as ag
 from rows import Difference, Row
-from rows_reductions import NO_AXES
 
 F = ag.nn.functional
-SCALARS = (Difference(NO_AXES, lambda x, *args, **more: x.ndim == 0),)
 NO_CHANNELS = (Difference("the input has an axis of channels", lambda x, *args, **more: x.ndim < 2),)
 
 
@@ -63,8 +61,8 @@ OWN = (
     Row("nn.functional.one_hot", "one_hot", one_hot),
     same("sigmoid", "sigmoid"),
     same("tanh", "tanh"),
-    same("softmax", "softmax", differs=SCALARS),
-    same("log_softmax", "log_softmax", differs=SCALARS),
+    same("softmax", "softmax"),
+    same("log_softmax", "log_softmax"),
 )
 
 ROWS = (
@@ -81,10 +79,8 @@ ROWS = (
         lambda weight, indices, **more: F.embedding(indices, weight, **more),
     ),
     same("one_hot"),
-    same(
-        "normalize", differs=(*SCALARS, Difference("the order of a norm is positive", lambda x, p=2.0, **more: p <= 0))
-    ),
-    same("cosine_similarity", differs=SCALARS),
+    same("normalize", differs=(Difference("the order of a norm is positive", lambda x, p=2.0, **more: p <= 0),)),
+    same("cosine_similarity"),
     same("mse_loss"),
     same("l1_loss"),
     same("huber_loss"),

@@ -16,7 +16,7 @@ SCALARS = (Difference(NO_AXES, names_an_axis),)
 SORTED = (Difference(NO_AXES, lambda input, *args, **kwargs: input.ndim == 0),)
 
 
-def reduction(op, name=None, differs=SCALARS):
+def reduction(op, name=None):
     """An operator with torch's `dim` and `keepdim`."""
     name = name or op
 
@@ -25,7 +25,7 @@ def reduction(op, name=None, differs=SCALARS):
         axis = None if isinstance(dim, (list, tuple)) and not dim else dim
         return getattr(ag, name)(x, axis=axis, keepdims=keepdim, **more)
 
-    return Row(op, name, call, differs)
+    return Row(op, name, call)
 
 
 def extreme(name):
@@ -34,7 +34,7 @@ def extreme(name):
     def call(x, dim, keepdim=False):
         return getattr(ag, name)(x, dim, keepdim), getattr(ag, f"arg{name}")(x, dim, keepdim)
 
-    return Row(f"{name}.reduction_with_dim", name, call, SCALARS)
+    return Row(f"{name}.reduction_with_dim", name, call)
 
 
 def spread(op, name):
@@ -50,10 +50,9 @@ def spread(op, name):
     return Row(op, name, call)
 
 
-def along(op, name=None):
+def along(op, differs=()):
     """An operator along one axis that torch names by position."""
-    name = name or op
-    return Row(op, name, lambda x, dim, **more: getattr(ag, name)(x, dim, **more), SCALARS)
+    return Row(op, op, lambda x, dim, **more: getattr(ag, op)(x, dim, **more), differs)
 
 
 def cast_first(op, name):
@@ -62,7 +61,7 @@ def cast_first(op, name):
     def call(x, dim, dtype):
         return getattr(ag, name)(x.astype(dtype), dim)
 
-    return Row(op, name, call, SCALARS)
+    return Row(op, name, call)
 
 
 def sort(x, dim=-1, descending=False, stable=False):
@@ -93,7 +92,7 @@ REDUCTIONS = (
 )
 
 ALONG = (
-    along("cumsum"),
+    along("cumsum", SCALARS),
     Row(
         "cumprod",
         "cumprod",
