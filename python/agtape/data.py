@@ -1,7 +1,8 @@
 """Owns batches: data sets of arrays, and a loader that shuffles them the same way for the same seed."""
 
-import agtape as ag
 import numpy as np
+
+import agtape as ag
 from agtape._core import Tensor
 
 

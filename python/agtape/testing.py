@@ -1,7 +1,8 @@
 """Owns the public checks of numbers: `gradcheck` for gradient rules and `assert_close` for values."""
 
-import agtape as ag
 import numpy as np
+
+import agtape as ag
 from agtape._core import Tensor
 from agtape.tree import flatten
 
