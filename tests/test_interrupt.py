@@ -12,7 +12,9 @@ LIMIT_S = 1.0
 
 # Each workload takes many seconds; it is interrupted a while after it has said that it begins.
 START = """
-import sys, time
+import signal, sys, time
+# A parent that ignores the signal (a job in the background of a script) hands that down.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import agtape as ag, numpy as np
 w = ag.param(np.ones((64, 64), np.float32))
 def begin():
@@ -145,7 +147,8 @@ def test_U04_a_long_evaluation_stops_within_a_second(name):
 
 
 TRAINING = """
-import itertools, sys
+import itertools, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import agtape as ag, numpy as np
 rng = np.random.default_rng(0)
 shapes = [(700, 700)] * 6
@@ -183,7 +186,9 @@ def test_U04_parameters_are_those_before_the_step_or_after_it(after_s):
 
 def test_U04_an_evaluation_that_was_stopped_can_be_asked_for_again():
     code = """
+import signal
 import agtape as ag, numpy as np
+signal.signal(signal.SIGINT, signal.default_int_handler)
 x = ag.tensor(np.full((400, 400), 1 / 400, np.float32))
 y = x
 for _ in range(500):

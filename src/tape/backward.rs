@@ -2,7 +2,7 @@
 use super::{end_generation, forget};
 use crate::error::{Error, Result};
 use crate::graph::{Mark, Node, Scope, TapeCore, Tensor, Variable, is_walk_full, record_source, scope, walking};
-use crate::ops::{self, Ctx, binary::add, binary::scalar, reduce::sum_to, unary::cast};
+use crate::ops::{self, Ctx, binary::add, binary::scalar, reduce::sum_to, unary::cast, view::add_gradient};
 use crate::plan::{evaluate, evaluate_pending, last_plan};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
@@ -109,7 +109,7 @@ impl Walk<'_> {
         let slot = &mut entry.1[t.index()];
         let sum = match slot.take() {
             Some(old) => {
-                let sum = add(&old, &g);
+                let sum = add_gradient(&old, &g);
                 old.unhold();
                 sum?
             }

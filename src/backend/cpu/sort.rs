@@ -97,6 +97,9 @@ unsafe fn one_row<T: Ordered>(
         sort_in_runs(entries)
     }
     for (i, &entry) in entries.iter().enumerate() {
+        if i % RUN == 0 && is_stopped() {
+            return;
+        }
         let at = T::Key::position(entry);
         // SAFETY: as the caller promised; the values are copied from x to keep the sign of zeros and the payload of NaN.
         unsafe {
@@ -109,6 +112,9 @@ unsafe fn one_row<T: Ordered>(
 /// Sorts runs and merges them pair by pair; leaves off when the user asked to stop, with the entries in any order.
 fn sort_in_runs<E: Copy + Ord + Send + Sync>(entries: &mut [E]) {
     entries.par_chunks_mut(RUN).filter(|_| !is_stopped()).for_each(|run| run.sort_unstable());
+    if is_stopped() {
+        return;
+    }
     let mut scratch = entries.to_vec();
     let (mut from, mut to) = (&mut *entries, &mut scratch[..]);
     let (mut width, mut is_swapped) = (RUN, false);
@@ -118,7 +124,7 @@ fn sort_in_runs<E: Copy + Ord + Send + Sync>(entries: &mut [E]) {
         width *= 2;
         is_swapped = !is_swapped;
     }
-    if is_swapped {
+    if is_swapped && !is_stopped() {
         to.copy_from_slice(from);
     }
 }
