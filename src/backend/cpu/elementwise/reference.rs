@@ -49,8 +49,8 @@ pub fn arg(bits: u64, d: DType) -> V {
         DType::I64 => V::I64(bits as i64),
         DType::F64 => V::F64(f64::from_bits(bits)),
         DType::F32 => V::F32(f64::from_bits(bits) as f32),
-        DType::F16 => V::F32(f16::from_f64(f64::from_bits(bits)).to_f32()),
-        DType::BF16 => V::F32(bf16::from_f64(f64::from_bits(bits)).to_f32()),
+        DType::F16 => V::F32(f16::from_f32(odd(f64::from_bits(bits))).to_f32()),
+        DType::BF16 => V::F32(bf16::from_f32(odd(f64::from_bits(bits))).to_f32()),
     }
 }
 
@@ -85,9 +85,21 @@ pub fn cast(v: V, to: DType) -> V {
         (_, DType::I64) => V::I64(f as i64),
         (_, DType::F32) => V::F32(f as f32),
         (_, DType::F64) => V::F64(f),
-        (_, DType::F16) => V::F32(f16::from_f64(f).to_f32()),
-        (_, DType::BF16) => V::F32(bf16::from_f64(f).to_f32()),
+        (V::F32(x), DType::F16) => V::F32(f16::from_f32(x).to_f32()),
+        (V::F32(x), DType::BF16) => V::F32(bf16::from_f32(x).to_f32()),
+        (_, DType::F16) => V::F32(f16::from_f32(odd(f)).to_f32()),
+        (_, DType::BF16) => V::F32(bf16::from_f32(odd(f)).to_f32()),
     }
+}
+
+/// Rounded to odd, so that rounding once more to 16 bits is as if it were done at once; `from_f64` drops the last bits before it rounds.
+fn odd(f: f64) -> f32 {
+    let near = f as f32;
+    if f64::from(near) == f || f.is_nan() {
+        return near;
+    }
+    let is_beyond = f64::from(near).abs() > f.abs();
+    f32::from_bits((near.to_bits() - u32::from(is_beyond)) | 1)
 }
 
 pub fn unary(k: UnaryKind, v: V) -> V {

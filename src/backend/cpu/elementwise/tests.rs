@@ -263,3 +263,8 @@ proptest! {
         check(seed);
     }
 }
+
+#[test]
+fn a_quotient_beside_a_tie_of_bfloat16_is_rounded_away_from_it() {
+    check(1_443_852_789_474_441_964);
+}
