@@ -2,16 +2,16 @@
 use super::vector::Vector;
 use std::cell::Cell;
 
-/// Terms of an element's sum that are added up before they go to memory: the packed panel of the right side stays in L1.
-const DEPTH: usize = 256;
-/// Rows of the left side packed at a time: DEPTH * ROWS elements stay in L2.
-const ROWS: usize = 384;
-/// Columns of the right side packed at a time.
-const COLS: usize = 2048;
-/// Rows of a register tile.
-const TILE: usize = 8;
+/// Terms of an element's sum that are added up before they go to memory: a packed panel of a register tile's rows stays in L1.
+const DEPTH: usize = 384;
+/// Columns of the right side packed at a time: DEPTH * COLS elements stay in L2.
+const COLS: usize = 384;
+/// Rows of the left side packed at a time.
+const ROWS: usize = 1024;
+/// Elements from the first to the last row of a right side that L1 holds.
+const SPREAD: usize = 8 * 1024;
 /// Vectors in a row of a register tile.
-const WIDE: usize = 2;
+const WIDE: usize = 3;
 
 /// Terms of a sum that take longer than fetching c from memory.
 const FAR: usize = 64;
@@ -106,6 +106,14 @@ fn piece(len: usize, most: usize, unit: usize) -> usize {
     len.div_ceil(len.div_ceil(most).max(1)).next_multiple_of(unit).max(unit)
 }
 
+/// The columns of the next register tiles when `left` are left: as many vectors as a tile holds, and no narrow one at the end, where a
+/// tile would wait for its loads.
+#[inline(always)]
+fn width<V: Vector>(left: usize) -> usize {
+    let vectors = left.div_ceil(V::LANES);
+    (if vectors == WIDE + 1 { WIDE.div_ceil(2) } else { vectors.min(WIDE) }) * V::LANES
+}
+
 /// Runs the product. Every element's sum is taken in one order that depends on k alone.
 ///
 /// # Safety
@@ -113,69 +121,75 @@ fn piece(len: usize, most: usize, unit: usize) -> usize {
 #[inline(always)]
 pub unsafe fn product<V: Vector>(p: &Product<V::Elem>) {
     let depth = piece(p.k, DEPTH, 1);
+    let rows = piece(p.m, ROWS, V::TILE);
     let cols = piece(p.n, COLS, WIDE * V::LANES);
-    let rows = piece(p.m, ROWS, TILE);
-    // Unpacked operands cost strided reads in the inner loop, packed ones a pass of their own: small ones stay where they are.
-    let pack_b = p.b_col != 1 || (p.m > 8 * TILE && p.n * p.k > 64 * 1024);
-    let pack_a = p.m > 1 && p.m * p.k > 16 * 1024 && p.n > 4 * WIDE * V::LANES;
+    // Unpacked operands cost strided reads in the inner loop, packed ones a pass of their own: what is read a few times only, or lies in
+    // L1 anyway, stays where it is.
+    let is_spread = p.k.saturating_mul(p.b_row.unsigned_abs()) > SPREAD;
+    let pack_b = p.b_col != 1 || (p.m > 4 * V::TILE && is_spread);
+    let pack_a = p.m > 1 && p.n > if p.a_col == 1 { 8 * WIDE * V::LANES } else { WIDE * V::LANES };
     let b_elems = if pack_b { depth * cols } else { 0 };
     let a_elems = if pack_a { depth * rows } else { 0 };
     let mut lent = Room::new::<V::Elem>(false, a_elems + b_elems);
     let room = lent.as_ptr::<V::Elem>();
     // No closures here: they would be compiled without V's instruction set.
-    for p0 in (0..p.k).step_by(depth) {
-        let k = depth.min(p.k - p0);
-        for j0 in (0..p.n).step_by(cols) {
+    for i0 in (0..p.m).step_by(rows) {
+        for p0 in (0..p.k).step_by(depth) {
             let inner = Product {
-                k,
-                n: cols.min(p.n - j0),
-                a: p.a.wrapping_offset(p0 as isize * p.a_col),
-                b: p.b.wrapping_offset(p0 as isize * p.b_row + j0 as isize * p.b_col),
-                c: p.c.wrapping_add(j0),
+                m: rows.min(p.m - i0),
+                k: depth.min(p.k - p0),
+                a: p.a.wrapping_offset(i0 as isize * p.a_row + p0 as isize * p.a_col),
+                b: p.b.wrapping_offset(p0 as isize * p.b_row),
+                c: p.c.wrapping_offset(i0 as isize * p.c_row),
                 add: p.add || p0 > 0,
                 ..*p
             };
             // SAFETY: the inner product is a part of the outer one; the room holds both packed blocks.
-            unsafe { panel::<V>(&inner, rows, pack_a.then_some(room.wrapping_add(b_elems)), pack_b.then_some(room)) };
+            unsafe { block::<V>(&inner, cols, pack_a.then_some(room.wrapping_add(b_elems)), pack_b.then_some(room)) };
         }
     }
 }
 
-/// One block of depth and columns: packs what is to be packed and goes over the rows.
+/// One block of rows and depth: packs what is to be packed and goes over the columns.
 #[inline(always)]
-unsafe fn panel<V: Vector>(p: &Product<V::Elem>, rows: usize, pack_a: Option<*mut V::Elem>, pack_b: Option<*mut V::Elem>) {
-    let wide = WIDE * V::LANES;
-    if let Some(to) = pack_b {
-        for j in (0..p.n).step_by(wide) {
-            let from = p.b.wrapping_offset(j as isize * p.b_col);
-            // SAFETY: columns j.. of b; the panel starts behind the j columns packed before.
-            unsafe { pack::<V>(from, p.b_col, p.b_row, wide.min(p.n - j), p.k, to.add(j * p.k), wide) };
+unsafe fn block<V: Vector>(p: &Product<V::Elem>, cols: usize, pack_a: Option<*mut V::Elem>, pack_b: Option<*mut V::Elem>) {
+    if let Some(to) = pack_a {
+        for i in (0..p.m).step_by(V::TILE) {
+            let from = p.a.wrapping_offset(i as isize * p.a_row);
+            // SAFETY: rows i.. of a; the panel starts behind the i rows packed before.
+            unsafe { pack::<V>(from, p.a_row, p.a_col, V::TILE.min(p.m - i), p.k, to.add(i * p.k), V::TILE) };
         }
     }
-    for i0 in (0..p.m).step_by(rows) {
-        let m = rows.min(p.m - i0);
-        let a = p.a.wrapping_offset(i0 as isize * p.a_row);
-        if let Some(to) = pack_a {
-            for i in (0..m).step_by(TILE) {
-                let from = a.wrapping_offset(i as isize * p.a_row);
-                // SAFETY: rows i.. of a; the panel starts behind the i rows packed before.
-                unsafe { pack::<V>(from, p.a_row, p.a_col, TILE.min(m - i), p.k, to.add(i * p.k), TILE) };
+    for j0 in (0..p.n).step_by(cols) {
+        let n = cols.min(p.n - j0);
+        let b = p.b.wrapping_offset(j0 as isize * p.b_col);
+        if let Some(to) = pack_b {
+            let mut j = 0;
+            while j < n {
+                let wide = width::<V>(n - j);
+                let from = b.wrapping_offset(j as isize * p.b_col);
+                // SAFETY: columns j.. of b; the panel starts behind the j columns packed before.
+                unsafe { pack::<V>(from, p.b_col, p.b_row, wide.min(n - j), p.k, to.add(j * p.k), wide) };
+                j += wide;
             }
         }
-        for j in (0..p.n).step_by(wide) {
-            let (b, b_step) = match pack_b {
-                Some(to) => (to.wrapping_add(j * p.k).cast_const(), wide as isize),
-                None => (p.b.wrapping_add(j), p.b_row),
+        for i in (0..p.m).step_by(V::TILE) {
+            let (a, a_row, a_col) = match pack_a {
+                Some(to) => (to.wrapping_add(i * p.k).cast_const(), 1, V::TILE as isize),
+                None => (p.a.wrapping_offset(i as isize * p.a_row), p.a_row, p.a_col),
             };
-            for i in (0..m).step_by(TILE) {
-                let (a, a_row, a_col) = match pack_a {
-                    Some(to) => (to.wrapping_add(i * p.k).cast_const(), 1, TILE as isize),
-                    None => (a.wrapping_offset(i as isize * p.a_row), p.a_row, p.a_col),
+            let mut j = 0;
+            while j < n {
+                let wide = width::<V>(n - j);
+                let (b, b_step) = match pack_b {
+                    Some(to) => (to.wrapping_add(j * p.k).cast_const(), wide as isize),
+                    None => (b.wrapping_add(j), p.b_row),
                 };
-                let c = p.c.wrapping_offset((i0 + i) as isize * p.c_row + j as isize);
+                let c = p.c.wrapping_offset(i as isize * p.c_row + (j0 + j) as isize);
                 let tile = Tile { k: p.k, a, a_row, a_col, b, b_step, c, c_row: p.c_row, add: p.add };
-                // SAFETY: rows i0 + i.. and columns j.. of the product, at most a tile of them.
-                unsafe { tile.run::<V>(TILE.min(m - i), wide.min(p.n - j)) };
+                // SAFETY: rows i.. and columns j0 + j.. of the product, at most a tile of them.
+                unsafe { tile.run::<V>(V::TILE.min(p.m - i), wide.min(n - j)) };
+                j += wide;
             }
         }
     }
@@ -191,12 +205,12 @@ unsafe fn pack<V: Vector>(from: *const V::Elem, step: isize, inner: isize, len: 
         if step == 1 {
             for x in 0..k {
                 let (from, to) = (from.offset(x as isize * inner), to.add(x * width));
-                if len.is_multiple_of(V::LANES) {
-                    for l in (0..len).step_by(V::LANES) {
-                        V::load(from.add(l)).store(to.add(l));
-                    }
-                } else {
-                    std::ptr::copy_nonoverlapping(from, to, len);
+                let whole = len - len % V::LANES;
+                for l in (0..whole).step_by(V::LANES) {
+                    V::load(from.add(l)).store(to.add(l));
+                }
+                if whole < len {
+                    V::load_first(from.add(whole), len - whole).store_first(to.add(whole), len - whole);
                 }
             }
             return;
@@ -230,33 +244,30 @@ struct Tile<E> {
 }
 
 impl<E: Copy> Tile<E> {
-    /// Computes up to TILE rows and WIDE vectors of columns.
+    /// Computes up to V::TILE rows and WIDE vectors of columns.
     #[inline(always)]
     unsafe fn run<V: Vector<Elem = E>>(mut self, rows: usize, cols: usize) {
         let last = (cols - 1) % V::LANES + 1;
-        let (is_wide, is_part) = (cols > V::LANES, V::MASKS_FREELY || last < V::LANES);
+        let vectors = cols.div_ceil(V::LANES);
+        let is_part = V::MASKS_FREELY || last < V::LANES;
         let mut left = rows;
         while left > 0 {
-            let step = if left >= TILE { TILE } else { 1 << left.ilog2() };
+            let step = if left >= V::TILE { V::TILE } else { 1 << left.ilog2() };
             // SAFETY: `step` of the rows that are left, `cols` columns.
             unsafe {
-                match (step, is_wide, is_part) {
-                    (TILE, true, false) => self.rows::<V, TILE, 2, false>(last),
-                    (TILE, true, true) => self.rows::<V, TILE, 2, true>(last),
-                    (TILE, false, false) => self.rows::<V, TILE, 1, false>(last),
-                    (TILE, false, true) => self.rows::<V, TILE, 1, true>(last),
-                    (4, true, false) => self.rows::<V, 4, 2, false>(last),
-                    (4, true, true) => self.rows::<V, 4, 2, true>(last),
-                    (4, false, false) => self.rows::<V, 4, 1, false>(last),
-                    (4, false, true) => self.rows::<V, 4, 1, true>(last),
-                    (2, true, false) => self.rows::<V, 2, 2, false>(last),
-                    (2, true, true) => self.rows::<V, 2, 2, true>(last),
-                    (2, false, false) => self.rows::<V, 2, 1, false>(last),
-                    (2, false, true) => self.rows::<V, 2, 1, true>(last),
-                    (_, true, false) => self.rows::<V, 1, 2, false>(last),
-                    (_, true, true) => self.rows::<V, 1, 2, true>(last),
-                    (_, false, false) => self.rows::<V, 1, 1, false>(last),
-                    (_, false, true) => self.rows::<V, 1, 1, true>(last),
+                match (step, vectors) {
+                    (8, 3) => self.rows::<V, 8, 3>(is_part, last),
+                    (8, 2) => self.rows::<V, 8, 2>(is_part, last),
+                    (8, _) => self.rows::<V, 8, 1>(is_part, last),
+                    (4, 3) => self.rows::<V, 4, 3>(is_part, last),
+                    (4, 2) => self.rows::<V, 4, 2>(is_part, last),
+                    (4, _) => self.rows::<V, 4, 1>(is_part, last),
+                    (2, 3) => self.rows::<V, 2, 3>(is_part, last),
+                    (2, 2) => self.rows::<V, 2, 2>(is_part, last),
+                    (2, _) => self.rows::<V, 2, 1>(is_part, last),
+                    (_, 3) => self.rows::<V, 1, 3>(is_part, last),
+                    (_, 2) => self.rows::<V, 1, 2>(is_part, last),
+                    (_, _) => self.rows::<V, 1, 1>(is_part, last),
                 }
             }
             left -= step;
@@ -265,9 +276,16 @@ impl<E: Copy> Tile<E> {
         }
     }
 
-    /// Computes R rows of C vectors; if PART, the last vector has `last` columns only.
+    /// Computes R rows of C vectors; the last vector has `last` columns only, which `is_part` says is to be heeded.
     #[inline(always)]
-    unsafe fn rows<V: Vector<Elem = E>, const R: usize, const C: usize, const PART: bool>(&self, last: usize) {
+    unsafe fn rows<V: Vector<Elem = E>, const R: usize, const C: usize>(&self, is_part: bool, last: usize) {
+        // SAFETY: passed on.
+        unsafe { if is_part { self.sums::<V, R, C, true>(last) } else { self.sums::<V, R, C, false>(last) } }
+    }
+
+    /// `rows` for one way of reading the last vector.
+    #[inline(always)]
+    unsafe fn sums<V: Vector<Elem = E>, const R: usize, const C: usize, const PART: bool>(&self, last: usize) {
         // SAFETY: register arithmetic.
         let mut sums = unsafe { [[V::zero(); C]; R] };
         if self.k >= FAR {

@@ -14,6 +14,8 @@ pub trait Vector: Copy {
     const SQUARE: usize;
     /// Whether loading the first few lanes costs no more than loading all.
     const MASKS_FREELY: bool = false;
+    /// Rows of a register tile, 8 or 4: with three vectors a row, what the registers hold.
+    const TILE: usize;
     /// All zero.
     unsafe fn zero() -> Self;
     /// One element in every lane.
@@ -93,6 +95,7 @@ impl<E: Number, const N: usize> Vector for Lanes<E, N> {
     type Elem = E;
     const LANES: usize = N;
     const SQUARE: usize = 4;
+    const TILE: usize = if cfg!(target_arch = "aarch64") { 8 } else { 4 };
     #[inline(always)]
     unsafe fn zero() -> Self {
         Lanes([E::ZERO; N])
@@ -154,6 +157,7 @@ mod x86 {
             impl Vector for $name {
                 type Elem = $elem;
                 const LANES: usize = $lanes;
+                const TILE: usize = if size_of::<$reg>() == 64 { 8 } else { 4 };
                 const SQUARE: usize = $square;
                 const MASKS_FREELY: bool = $free;
                 #[inline(always)]
