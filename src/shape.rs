@@ -17,7 +17,7 @@ pub fn elems(shape: &[usize]) -> usize {
 pub fn broadcast(op: &'static str, a: &[usize], b: &[usize]) -> Result<Shape> {
     let rank = a.len().max(b.len());
     let at = |s: &[usize], i: usize| if i + s.len() >= rank { s[i + s.len() - rank] } else { 1 };
-    (0..rank)
+    let shape = (0..rank)
         .map(|i| match (at(a, i), at(b, i)) {
             (x, y) if x == y => Ok(x),
             (1, y) => Ok(y),
@@ -27,7 +27,18 @@ pub fn broadcast(op: &'static str, a: &[usize], b: &[usize]) -> Result<Shape> {
                 format!("shapes {a:?} and {b:?} do not broadcast: axes must be equal or 1, counted from the right"),
             )),
         })
-        .collect()
+        .collect::<Result<Shape>>()?;
+    check_size(op, &shape)?;
+    Ok(shape)
+}
+
+/// Refuses shapes whose bytes no machine can count.
+pub fn check_size(op: &'static str, shape: &[usize]) -> Result<()> {
+    let bytes = shape.iter().filter(|&&d| d > 0).try_fold(8usize, |n, &d| n.checked_mul(d));
+    match bytes {
+        Some(n) if isize::try_from(n).is_ok() => Ok(()),
+        _ => Err(Error::value(op, format!("shape {shape:?} has too many elements"))),
+    }
 }
 
 /// An axis counted from the front; negative ones count from the end.
@@ -86,6 +97,8 @@ mod tests {
         assert_eq!(broadcast("add", &[3, 1], &[4]).as_deref(), Ok(&[3, 4][..]));
         assert_eq!(broadcast("add", &[0], &[1]).as_deref(), Ok(&[0][..]));
         assert!(broadcast("add", &[3], &[4]).is_err());
+        let wide = broadcast("add", &[1 << 40, 1], &[1, 1 << 40]).map_err(|e| e.to_string());
+        assert_eq!(wide, Err("add: shape [1099511627776, 1099511627776] has too many elements".into()));
     }
 
     #[test]

@@ -113,12 +113,13 @@ pub fn record(
     specs: SmallVec<[Spec; 1]>,
     saves: fn(&Op, u32) -> Option<Saved>,
 ) -> Arc<Node> {
+    let mut node = Node::build(op, args, inputs, specs);
+    // Outside the borrow: looking at the user's frames may run the user's code, which may record.
+    if may_fail(&node.op) || STATE.with(|state| state.borrow().anomaly) {
+        node.place = PLACE_HOOK.get().and_then(|hook| hook()).map(String::into_boxed_str);
+    }
     STATE.with(|state| {
         let state = state.borrow();
-        let mut node = Node::build(op, args, inputs, specs);
-        if state.anomaly || may_fail(&node.op) {
-            node.place = PLACE_HOOK.get().and_then(|hook| hook()).map(String::into_boxed_str);
-        }
         if !state.paused && !state.tapes.is_empty() && node.outs.iter().any(|o| o.spec.dtype.is_float()) {
             mark(&mut node, &state, saves);
         }

@@ -10,17 +10,8 @@ use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::graph::{Spec, Tensor, Value, persistent_storage};
 use crate::layout::Layout;
-use crate::shape;
+use crate::shape::{self, check_size};
 use smallvec::smallvec;
-
-/// Refuses shapes whose bytes no machine can count.
-pub fn check_size(op: &'static str, shape: &[usize]) -> Result<()> {
-    let bytes = shape.iter().filter(|&&d| d > 0).try_fold(8usize, |n, &d| n.checked_mul(d));
-    match bytes {
-        Some(n) if isize::try_from(n).is_ok() => Ok(()),
-        _ => Err(Error::value(op, format!("shape {shape:?} has too many elements"))),
-    }
-}
 
 /// One number everywhere.
 pub fn full(shape: &[usize], value: Scalar, dtype: DType) -> Result<Tensor> {
@@ -86,7 +77,8 @@ pub fn arange(start: Scalar, stop: Scalar, step: Scalar, dtype: Option<DType>) -
 /// n evenly spaced numbers from start to stop, which is the last of them exactly, or (without `endpoint`) would be the next.
 pub fn linspace(start: f64, stop: f64, n: usize, endpoint: bool, dtype: DType) -> Result<Tensor> {
     check_size("linspace", &[n])?;
-    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    // Rounded once, to the dtype itself.
+    let wide = if dtype == DType::F32 { DType::F32 } else { DType::F64 };
     let parts = if endpoint { n.saturating_sub(1) } else { n };
     let step = if parts > 0 { (stop - start) / parts as f64 } else { 0.0 };
     let line = ramp(n, Scalar::Float(start), Scalar::Float(step), wide);
@@ -164,6 +156,16 @@ pub fn diag(x: &Tensor, k: i64) -> Result<Tensor> {
         [_, _] => diagonal(x, k, 0, 1),
         _ => Err(Error::value("diag", format!("shape {:?}: expected one axis or two", x.shape()))),
     }
+}
+
+/// So many positions as a leaf, one by one; an error where they would not fit into memory.
+pub fn listed(op: &'static str, n: usize, positions: impl Iterator<Item = i64>) -> Result<Tensor> {
+    let mut list: Vec<i64> = Vec::new();
+    if list.try_reserve_exact(n).is_err() {
+        return Err(Error::Memory { op, message: format!("no memory for {n} positions") });
+    }
+    list.extend(positions);
+    from_i64(&list, &[list.len()])
 }
 
 /// A leaf with these integers, copied.

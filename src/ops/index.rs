@@ -1,6 +1,6 @@
 //! Reading and writing at index tensors: shape rules, saved sets and gradients. Repeated indices add their gradients up.
 use super::binary::{binary, host_scalar, select};
-use super::create::{check_size, full, ones, positions, zeros};
+use super::create::{full, ones, positions, zeros};
 use super::rule::{Ctx, Grads, Rule, make, only};
 use super::unary::cast;
 use super::view::{broadcast_to, move_axis, permute_axes, reshape_to};
@@ -9,7 +9,7 @@ use crate::backend::op::Op;
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::graph::{Saved, Spec, Tensor};
-use crate::shape::{self, Axes, Shape, broadcast, elems};
+use crate::shape::{self, Axes, Shape, broadcast, check_size, elems};
 use smallvec::{SmallVec, smallvec};
 
 type Inputs = SmallVec<[Tensor; 2]>;
@@ -21,10 +21,14 @@ fn check_integer(op: &'static str, index: &Tensor) -> Result<()> {
     Err(Error::index(op, format!("indices are {}; expected integers", index.dtype())))
 }
 
+/// Most index tensors of one op: masks over its inputs have 32 bits, and x and the values are inputs too.
+const MOST_INDICES: usize = 30;
+
 /// Index tensors broadcast to one shape, for at most as many axes as x has.
 fn common(op: &'static str, x: &Tensor, indices: &[Tensor]) -> Result<(Vec<Tensor>, Shape)> {
-    if indices.is_empty() || indices.len() > x.rank() {
-        let message = format!("got {} index tensors for shape {:?}; expected 1 to {}", indices.len(), x.shape(), x.rank());
+    let most = x.rank().min(MOST_INDICES);
+    if indices.is_empty() || indices.len() > most {
+        let message = format!("got {} index tensors for shape {:?}; expected 1 to {most}", indices.len(), x.shape());
         return Err(Error::index(op, message));
     }
     let mut shape = Shape::new();

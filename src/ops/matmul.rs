@@ -6,7 +6,7 @@ use crate::backend::op::Op;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Saved, Spec, Tensor};
-use crate::shape::{Axes, Shape, broadcast, elems};
+use crate::shape::{Axes, Shape, broadcast, check_size, elems};
 use smallvec::smallvec;
 
 /// The matrix product by NumPy's rules: vectors count as a row on the left and a column on the right and lose that axis again; leading
@@ -65,6 +65,7 @@ fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
         Error::value("matmul", format!("shapes {:?} and {:?}: {why}", a.shape(), b.shape()))
     })?;
     shape.extend([a.shape()[ra - 2], n]);
+    check_size("matmul", &shape)?;
     Ok(make(Op::MatMul, smallvec![], smallvec![a.clone(), b.clone()], Spec { shape, dtype: a.dtype() }))
 }
 

@@ -1,5 +1,5 @@
 //! Joining, splitting, repeating, rolling and padding: shape rules; all but concat are made of views, concat and gather.
-use super::create::{check_size, from_i64, full};
+use super::create::{full, listed};
 use super::index::take;
 use super::rule::{Ctx, Grads, Rule, make, only};
 use super::unary::cast;
@@ -8,7 +8,7 @@ use crate::backend::op::{Op, Range};
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::graph::{Saved, Spec, Tensor};
-use crate::shape::{self, Shape};
+use crate::shape::{self, Shape, check_size};
 use smallvec::{SmallVec, smallvec};
 
 /// Inputs of one concat node: their masks are 32 bits wide.
@@ -110,6 +110,10 @@ pub fn split(x: &Tensor, cuts: &Cuts, axis: i64) -> Result<Vec<Tensor>> {
             if *n == 0 || !size.is_multiple_of(*n) {
                 return Err(Error::value("split", format!("axis {axis} of size {size} does not divide into {n} equal parts")));
             }
+            // An empty axis has any number of parts.
+            if bounds.try_reserve_exact(*n).is_err() {
+                return Err(Error::Memory { op: "split", message: format!("no memory for {n} parts") });
+            }
             bounds.extend((1..=*n).map(|i| i * (size / n)));
         }
         Cuts::Indices(list) => {
@@ -124,7 +128,9 @@ pub fn split(x: &Tensor, cuts: &Cuts, axis: i64) -> Result<Vec<Tensor>> {
 /// Elements moved along the axes, those that leave at the end coming back at the start (`None`: in row-major order).
 pub fn roll(x: &Tensor, shifts: &[i64], axes: Option<&[i64]>) -> Result<Tensor> {
     let Some(axes) = axes else {
-        let flat = roll(&reshape_to(x, &[x.elems()]), &[shifts.iter().sum()], Some(&[0]))?;
+        let n = (x.elems() as i64).max(1);
+        let total = shifts.iter().fold(0, |sum, s| (sum + s.rem_euclid(n)) % n);
+        let flat = roll(&reshape_to(x, &[x.elems()]), &[total], Some(&[0]))?;
         return Ok(reshape_to(&flat, x.shape()));
     };
     if shifts.len() != axes.len() && shifts.len() != 1 {
@@ -185,8 +191,8 @@ pub fn repeat(x: &Tensor, repeats: &Repeats, axis: Option<i64>) -> Result<Tensor
         Repeats::List(list) if list.len() == size => {
             let total = list.iter().try_fold(0usize, |sum, &n| sum.checked_add(n)).unwrap_or(usize::MAX);
             check_size("repeat", &[total])?;
-            let index: Vec<i64> = list.iter().enumerate().flat_map(|(i, &n)| std::iter::repeat_n(i as i64, n)).collect();
-            take(x, &from_i64(&index, &[index.len()])?, Some(axis as i64))
+            let index = list.iter().enumerate().flat_map(|(i, &n)| std::iter::repeat_n(i as i64, n));
+            take(x, &listed("repeat", total, index)?, Some(axis as i64))
         }
         Repeats::List(list) => Err(Error::value(
             "repeat",
@@ -249,8 +255,8 @@ pub fn pad(x: &Tensor, pairs: &[(usize, usize)], mode: PadMode) -> Result<Tensor
                 format!("axis {axis} of shape {:?} is empty; only a constant can extend it", x.shape()),
             ));
         }
-        let index: Vec<i64> = (0..shape[axis]).map(|i| source(i as i64 - before as i64, n as i64, mode)).collect();
-        y = take(&y, &from_i64(&index, &[index.len()])?, Some(axis as i64))?;
+        let index = (0..shape[axis]).map(|i| source(i as i64 - before as i64, n as i64, mode));
+        y = take(&y, &listed("pad", shape[axis], index)?, Some(axis as i64))?;
     }
     Ok(y)
 }

@@ -1,6 +1,5 @@
 //! Random draws: each node takes its counters from the process-wide generator when it is recorded, so a rebuilt value is the same.
 use super::binary::{binary, mul, scalar, select};
-use super::create::check_size;
 use super::index::take;
 use super::rule::make;
 use super::sort::argsort;
@@ -10,7 +9,7 @@ use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::graph::{Spec, Tensor};
 use crate::rng::{State, counters};
-use crate::shape::elems;
+use crate::shape::{check_size, elems};
 use parking_lot::Mutex;
 use smallvec::smallvec;
 

@@ -224,12 +224,14 @@ pub fn arg_extreme(x: &Tensor, is_max: bool, axis: Option<i64>, keepdims: bool) 
         None => (reshape_to(x, &[x.elems()]), 0),
         Some(a) => (x.clone(), shape::axis(op, a, x.rank())?),
     };
-    refuse_empty(op, flat.shape(), 1 << axis)?;
-    let spec = Spec { shape: dropped(flat.shape(), 1 << axis), dtype: DType::I64 };
+    // One axis of too many cannot be named in a mask.
+    let mask = mask_of(op, flat.rank(), Some(&[axis as i64]))?;
+    refuse_empty(op, flat.shape(), mask)?;
+    let spec = Spec { shape: dropped(flat.shape(), mask), dtype: DType::I64 };
     let y = make(Op::ArgExtreme(is_max, axis), smallvec![], smallvec![flat.clone()], spec);
     if !keepdims {
         return Ok(y);
     }
-    let keep = if flat.rank() == x.rank() { kept(flat.shape(), 1 << axis) } else { Shape::from_elem(1, x.rank()) };
+    let keep = if flat.rank() == x.rank() { kept(flat.shape(), mask) } else { Shape::from_elem(1, x.rank()) };
     Ok(reshape_to(&y, &keep))
 }

@@ -1,12 +1,11 @@
 //! Views and slice assignment: reshape, permute, broadcast, slice and their gradients. What changes nothing gives the tensor itself.
 use super::binary::add;
-use super::create::check_size;
 use super::rule::{Ctx, Grads, Rule, grads, make, only};
 use super::unary::{cast, zeros_like};
 use crate::backend::op::{Op, Range, ViewOp};
 use crate::error::{Error, Result};
 use crate::graph::{Saved, Spec, Stage, Tensor, Value, scope};
-use crate::shape::{self, Axes, Shape, elems};
+use crate::shape::{self, Axes, Shape, check_size, elems};
 use smallvec::{SmallVec, smallvec};
 
 fn view(x: &Tensor, op: ViewOp, shape: Shape) -> Tensor {
@@ -70,10 +69,10 @@ pub fn inverse(order: &[usize]) -> Axes {
     out
 }
 
-/// Two axes swapped.
-pub fn transpose(x: &Tensor, i: i64, j: i64) -> Result<Tensor> {
+/// Two axes swapped; `op` is the name that errors give.
+pub fn transpose(op: &'static str, x: &Tensor, i: i64, j: i64) -> Result<Tensor> {
     let mut order: Axes = (0..x.rank()).collect();
-    order.swap(shape::axis("transpose", i, x.rank())?, shape::axis("transpose", j, x.rank())?);
+    order.swap(shape::axis(op, i, x.rank())?, shape::axis(op, j, x.rank())?);
     Ok(permute_axes(x, &order))
 }
 

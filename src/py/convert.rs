@@ -82,12 +82,12 @@ pub fn scalar(obj: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
 }
 
 /// Whether NumPy would take it for an array or a number of its own.
-fn is_array(obj: &Bound<'_, PyAny>) -> PyResult<bool> {
+pub fn is_array(obj: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(obj.cast::<PyUntypedArray>().is_ok() || obj.hasattr("__array__")? || obj.hasattr("__array_interface__")?)
 }
 
 /// The dtype of a NumPy array.
-fn array_dtype(array: &Bound<'_, PyUntypedArray>) -> PyResult<Option<DType>> {
+pub fn array_dtype(array: &Bound<'_, PyUntypedArray>) -> PyResult<Option<DType>> {
     let descr = array.dtype();
     Ok(match (descr.kind(), descr.itemsize()) {
         (b'b', _) => Some(DType::Bool),
@@ -102,7 +102,30 @@ fn array_dtype(array: &Bound<'_, PyUntypedArray>) -> PyResult<Option<DType>> {
     })
 }
 
-/// Copies an array or a nested sequence into a new leaf. Arrays keep their dtype; other Python floats become float32.
+/// Refuses integers that the type they become cannot hold: Python's own in a dtype asked for, and unsigned ones beyond int64.
+fn check_range(array: &Bound<'_, PyAny>, to: DType) -> PyResult<()> {
+    let (low, high) = match to {
+        DType::U8 => (0, i64::from(u8::MAX)),
+        DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
+        DType::I64 => (i64::MIN, i64::MAX),
+        _ => return Ok(()),
+    };
+    if array.getattr("size")?.extract::<usize>()? == 0 {
+        return Ok(());
+    }
+    for end in ["min", "max"] {
+        let value = array.call_method0(end)?;
+        if value.lt(low)? || value.gt(high)? {
+            return Err(PyValueError::new_err(format!(
+                "tensor: the integer {value} does not fit into {to}; expected {low} to {high}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Copies an array or a nested sequence into a new leaf. Arrays keep their dtype; Python's floats become float32 unless a dtype is given,
+/// which they are rounded to once.
 pub fn from_array(obj: &Bound<'_, PyAny>, dtype: Option<DType>, variable: Option<Arc<Variable>>) -> PyResult<Tensor> {
     let py = obj.py();
     let np = py.import("numpy")?;
@@ -112,11 +135,15 @@ pub fn from_array(obj: &Bound<'_, PyAny>, dtype: Option<DType>, variable: Option
         .map_err(|e| PyTypeError::new_err(format!("tensor: cannot make an array of {}: {}", obj.get_type(), e.value(py))))?;
     let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
     let small = |name: &str| -> PyResult<bool> { Ok(array.getattr("dtype")?.getattr("name")?.extract::<String>()? == name) };
-    if kind == "f" && !is_typed {
+    if kind == "i" && !is_typed {
+        dtype.map_or(Ok(()), |to| check_range(&array, to))?;
+    }
+    if kind == "f" && !is_typed && dtype.is_none() {
         array = array.call_method1("astype", ("float32",))?;
     } else if small("int8")? || small("int16")? || small("uint16")? {
         array = array.call_method1("astype", ("int32",))?;
     } else if small("uint32")? || small("uint64")? {
+        check_range(&array, DType::I64)?;
         array = array.call_method1("astype", ("int64",))?;
     }
     let descr = array.getattr("dtype")?;

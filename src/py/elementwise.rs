@@ -188,8 +188,9 @@ pub fn round(x: &Bound<'_, PyAny>, decimals: i32) -> PyResult<PyTensor> {
     if decimals == 0 || decimals > 0 && !x.dtype().is_float() {
         return Ok(unary(U::Round, &x)?.into());
     }
-    let wide = if x.dtype().is_float() { x.dtype() } else { DType::F64 };
-    let scale = scalar(10f64.powi(decimals.abs()), wide);
+    // The scale of a 16-bit float would overflow, or be rounded itself.
+    let wide = if x.dtype().is_float() { x.dtype().compute() } else { DType::F64 };
+    let scale = scalar(10f64.powi(decimals.saturating_abs()), wide);
     let y = cast(&x, wide);
     let y = if decimals > 0 {
         div(&unary(U::Round, &mul(&y, &scale)?)?, &scale)?

@@ -118,6 +118,10 @@ fn host_integers(op: &str, given: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) 
         let expected = "integers, slices, None, an ellipsis, or arrays of integers or bools";
         return Err(PyIndexError::new_err(format!("{op}: got {what} as an index; expected {expected}")));
     }
+    if kind == "u" && !is_empty && values.call_method0("max")?.gt(i64::MAX)? {
+        let largest = values.call_method0("max")?;
+        return Err(PyIndexError::new_err(format!("{op}: index {largest} is out of range for every axis")));
+    }
     let np = values.py().import("numpy")?;
     let flat = np.call_method1("ascontiguousarray", (values, "int64"))?;
     let flat = flat.extract::<PyReadonlyArrayDyn<'_, i64>>()?;

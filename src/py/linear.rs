@@ -8,7 +8,7 @@ use crate::ops::create;
 use crate::ops::einsum as einstein;
 use crate::ops::matmul as product;
 use crate::ops::reduce::reduce;
-use crate::ops::view::{permute_axes, reshape_to};
+use crate::ops::view::{move_axis, permute_axes, reshape_to};
 use crate::shape;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -69,8 +69,9 @@ pub fn vecdot(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>, axis: i64) -> PyResu
             b.shape()
         )));
     }
-    let y = mul(&a, &b)?;
-    let sum = reduce(ReduceKind::Sum, &y, Some(&[axis]), false)?;
+    let last = |t: &Tensor, axis: usize| move_axis(t, axis, t.rank() - 1);
+    let y = mul(&last(&a, i), &last(&b, j))?;
+    let sum = reduce(ReduceKind::Sum, &y, Some(&[-1]), false)?;
     Ok(crate::ops::unary::cast(&sum, y.dtype()).into())
 }
 

@@ -44,6 +44,7 @@ fn transposed(x: &Tensor, args: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
     let y = match args.len() {
         0 => view::permute(x, None)?,
         2 => view::transpose(
+            "transpose",
             x,
             integer("transpose", "an axis", &args.get_item(0)?)?,
             integer("transpose", "an axis", &args.get_item(1)?)?,
@@ -85,7 +86,7 @@ pub fn matrix_transpose(x: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
     if x.rank() < 2 {
         return Err(PyValueError::new_err(format!("matrix_transpose: got shape {:?}; expected at least two axes", x.shape())));
     }
-    Ok(view::transpose(&x, -1, -2)?.into())
+    Ok(view::transpose("matrix_transpose", &x, -1, -2)?.into())
 }
 
 /// Two axes swapped.
@@ -97,7 +98,7 @@ pub fn matrix_transpose(x: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
 /// (4, 3, 2)
 #[pyfunction]
 pub fn swapaxes(x: &Bound<'_, PyAny>, axis1: i64, axis2: i64) -> PyResult<PyTensor> {
-    Ok(view::transpose(&array("swapaxes", x)?, axis1, axis2)?.into())
+    Ok(view::transpose("swapaxes", &array("swapaxes", x)?, axis1, axis2)?.into())
 }
 
 /// Axes moved to other places, the others in order; each argument an integer or a tuple.
@@ -251,7 +252,7 @@ impl PyTensor {
 
     /// Two axes swapped. See `ag.swapaxes`.
     fn swapaxes(&self, axis1: i64, axis2: i64) -> PyResult<PyTensor> {
-        Ok(view::transpose(&self.tensor(), axis1, axis2)?.into())
+        Ok(view::transpose("swapaxes", &self.tensor(), axis1, axis2)?.into())
     }
 
     /// Axes moved to other places. See `ag.moveaxis`.

@@ -1,6 +1,7 @@
 """Dtypes: the promotion table, weak Python numbers, what data becomes, and conversions with their gradients."""
 
 import itertools
+from fractions import Fraction
 
 import agtape as ag
 import ml_dtypes
@@ -251,3 +252,82 @@ def test_all_close_and_array_equal():
     assert ag.allclose(ag.tensor([float("nan")]), ag.tensor([float("nan")]), equal_nan=True)
     assert ag.array_equal(ag.tensor([1, 2]), [1, 2])
     assert not ag.array_equal(ag.tensor([1, 2]), [1, 2, 3])
+
+
+def rounded_once(value, dtype):
+    """The 16-bit float nearest to an exact number, ties to even; by integers alone."""
+    exact = Fraction(value)
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float16
+    near = kind(float(exact))
+    around = [np.nextafter(near, kind(-np.inf)), near, np.nextafter(near, kind(np.inf))]
+    best = min(around, key=lambda c: (abs(Fraction(float(c)) - exact), int(np.array(c).view(np.uint16)) & 1))
+    return float(best)
+
+
+HALF_UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
+
+
+@pytest.mark.parametrize("dtype", HALF_UNITS)
+def test_numbers_beside_a_tie_are_rounded_once_to_16_bits(dtype):
+    """Rounded to float32 first, each of these would lie on the tie."""
+    tie = 1 + HALF_UNITS[dtype]
+    for value in (tie + 2.0**-40, tie - 2.0**-40, tie, -tie - 2.0**-45, 3 * tie + 2.0**-40):
+        expected = rounded_once(value, dtype)
+        made = {
+            "tensor of a float": ag.tensor(value, dtype=dtype),
+            "tensor of a list": ag.tensor([value], dtype=dtype),
+            "asarray": ag.asarray(value, dtype=dtype),
+            "param": ag.param(value, dtype=dtype),
+            "tensor of an array": ag.tensor(np.float64(value), dtype=dtype),
+            "cast": ag.tensor(np.array([value])).astype(dtype),
+            "full": ag.full((3,), value, dtype=dtype)[2],
+            "full_like": ag.full_like(ag.ones(2, dtype=dtype), value)[0],
+            "arange": ag.arange(value, value + 0.5, dtype=dtype),
+            "linspace": ag.linspace(value, 9.0, 2, dtype=dtype)[0],
+            "where": ag.where(ag.tensor([True]), ag.tensor(value, dtype="float64"), 0.0).astype(dtype),
+            "add": ag.zeros(1, dtype=dtype) + value,
+            "cumsum": ag.tensor([0.0, value], dtype="float64").cumsum(0).astype(dtype)[1],
+            "item assignment": put(ag.zeros(2, dtype=dtype), value),
+        }
+        for name, t in made.items():
+            assert str(t.dtype) == dtype and t.item() == expected, (name, value)
+
+
+def put(t, value):
+    t[0] = value
+    return t[0]
+
+
+@pytest.mark.parametrize("dtype", HALF_UNITS)
+def test_running_sums_of_16_bit_floats_are_rounded_once(dtype):
+    small = 2.0**-24
+    x = ag.tensor([1.0, HALF_UNITS[dtype], small], dtype=dtype)
+    assert x.cumsum(0).tolist()[2] == rounded_once(1 + HALF_UNITS[dtype] + small, dtype) > 1
+    y = ag.tensor([1 + 2 * HALF_UNITS[dtype]] * 9, dtype=dtype)
+    exact = [Fraction(y[0].item()) ** (i + 1) for i in range(9)]
+    assert y.cumprod(0).tolist() == [rounded_once(p, dtype) for p in exact[:3]] + y.cumprod(0).tolist()[3:]
+
+
+def test_wide_integers_are_rounded_once_to_bfloat16():
+    tie = 2**60 + 2**52
+    x = np.array([tie, tie + 1, tie - 1, -tie - 1, 2**63 - 1])
+    assert ag.tensor(x).astype("bfloat16").tolist() == [rounded_once(int(v), "bfloat16") for v in x]
+
+
+def test_python_floats_keep_their_digits_in_float64():
+    assert ag.linspace(0, 2**24 + 1, 2, dtype="int64").tolist() == [0, 2**24 + 1]
+    assert ag.tensor(0.1, dtype="float64").item() == 0.1
+    assert ag.tensor([[0.1, 1e300]], dtype="float64").tolist() == [[0.1, 1e300]]
+    assert ag.param([0.1], dtype="float64").tolist() == [0.1]
+    assert str(ag.tensor([0.1]).dtype) == "float32"
+
+
+def test_integers_that_do_not_fit_are_refused():
+    for values, dtype, given in [([1, 300], "uint8", "300"), (-1, "uint8", "-1"), ([2**31], "int32", "2147483648")]:
+        with pytest.raises(ValueError, match=f"tensor: the integer {given} does not fit into {dtype}; expected"):
+            ag.tensor(values, dtype=dtype)
+    with pytest.raises(ValueError, match="the integer 9223372036854775808 does not fit into int64"):
+        ag.tensor(np.array([1, 2**63], np.uint64))
+    assert ag.tensor(np.array([1, 2**63 - 1], np.uint64)).tolist() == [1, 2**63 - 1]
+    assert ag.tensor([0, 255], dtype="uint8").tolist() == [0, 255] and ag.tensor([], dtype="uint8").shape == (0,)
+    assert ag.tensor(np.array([300]), dtype="uint8").tolist() == [44]  # an array is converted, as NumPy's astype does

@@ -1,4 +1,5 @@
 //! Running sums and products along an axis: floats accumulate in f64, integers wrap.
+use super::elementwise::round_bits;
 use super::parallel;
 use super::view::View;
 use super::walk::runs;
@@ -76,8 +77,8 @@ macro_rules! sums {
 sums! {
     f32, f64, 0.0, 1.0, |s, x| s + x, |s, x| s * x, f64::from, |s| s as f32;
     f64, f64, 0.0, 1.0, |s, x| s + x, |s, x| s * x, |x| x, |s| s;
-    f16, f64, 0.0, 1.0, |s, x| s + x, |s, x| s * x, f64::from, f16::from_f64;
-    bf16, f64, 0.0, 1.0, |s, x| s + x, |s, x| s * x, f64::from, bf16::from_f64;
+    f16, f64, 0.0, 1.0, |s, x| s + x, |s, x| s * x, f64::from, |s| f16::from_bits(round_bits(s, DType::F16));
+    bf16, f64, 0.0, 1.0, |s, x| s + x, |s, x| s * x, f64::from, |s| bf16::from_bits(round_bits(s, DType::BF16));
     i64, i64, 0, 1, i64::wrapping_add, i64::wrapping_mul, |x| x, |s| s;
     i32, i32, 0, 1, i32::wrapping_add, i32::wrapping_mul, |x| x, |s| s;
     u8, u8, 0, 1, u8::wrapping_add, u8::wrapping_mul, |x| x, |s| s;
@@ -225,6 +226,17 @@ mod tests {
                 prop_assert_eq!(goth[flat], f16::from_f64(sumf));
             }
         }
+    }
+
+    #[test]
+    fn halves_round_once_beside_a_tie() {
+        let one = bf16::from_f32(1.0);
+        let small = [bf16::from_f64(2f64.powi(-8)), bf16::from_f64(2f64.powi(-40)), one];
+        let sums = scanned(DType::BF16, &small, 0, &[3], &[1], 0, (true, false));
+        assert_eq!(sums[0], bf16::from_f64(1.0 + 2f64.powi(-7)));
+        let x = [f16::from_f64(2f64.powi(-24)), f16::from_f64(2f64.powi(-11)), f16::from_f32(1.0)];
+        let sums = scanned(DType::F16, &x, 0, &[3], &[1], 0, (true, false));
+        assert_eq!(sums[0].to_bits(), 0x3c01);
     }
 
     #[test]

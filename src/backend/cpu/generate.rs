@@ -1,9 +1,9 @@
 //! `Const` and `Arange`: values made from arguments alone.
+use super::elementwise::round_bits;
 use super::view::View;
 use super::walk::{by_size, split};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use half::{bf16, f16};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -16,8 +16,7 @@ pub fn run_const(_ins: &[View], outs: &[View], args: &[u64]) -> Result<()> {
         DType::U8 => u64::from(int as u8),
         DType::I32 => u64::from(int as u32),
         DType::I64 | DType::F64 => arg,
-        DType::F16 => u64::from(f16::from_f64(float).to_bits()),
-        DType::BF16 => u64::from(bf16::from_f64(float).to_bits()),
+        DType::F16 | DType::BF16 => u64::from(round_bits(float, out.dtype)),
         DType::F32 => u64::from((float as f32).to_bits()),
     };
     let size = out.dtype.size_bytes();
@@ -67,8 +66,8 @@ pub fn run_arange(_ins: &[View], outs: &[View], args: &[u64]) -> Result<()> {
         DType::U8 => each(out, |i| int(i) as u8),
         DType::I32 => each(out, |i| int(i) as i32),
         DType::I64 => each(out, int),
-        DType::F16 => each(out, |i| f16::from_f64(float(i))),
-        DType::BF16 => each(out, |i| bf16::from_f64(float(i))),
+        DType::F16 => each(out, |i| round_bits(float(i), DType::F16)),
+        DType::BF16 => each(out, |i| round_bits(float(i), DType::BF16)),
         DType::F32 => each(out, |i| float(i) as f32),
         DType::F64 => each(out, float),
     }
@@ -122,5 +121,18 @@ mod tests {
         run_arange(&[], &[out.view()], &[0f64.to_bits(), 0.1f64.to_bits()]).unwrap();
         assert_eq!(out.values()[3], f64::from((3.0 * 0.1f64) as f32));
         assert!(run_const(&[], &[out.view()], &[]).is_err());
+    }
+
+    #[test]
+    fn halves_round_once_beside_a_tie() {
+        // Just above the middle between 1 and its neighbour, by less than f32 can say; and the same by steps.
+        for (dtype, half_unit, up) in [(DType::F16, 2f64.powi(-11), 0x3c01), (DType::BF16, 2f64.powi(-8), 0x3f81)] {
+            let out = Sample::zeros(dtype, &[2]);
+            let above = half_unit + 2f64.powi(-40);
+            run_const(&[], &[out.view()], &[(1.0 + above).to_bits()]).unwrap();
+            assert_eq!(out.bytes[0] & 0xffff, up);
+            run_arange(&[], &[out.view()], &[1f64.to_bits(), above.to_bits()]).unwrap();
+            assert_eq!(out.bytes[0] >> 16 & 0xffff, up);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Random numbers of a node: every element is a function of key, counter and position, so threads share them out freely.
 use super::elementwise::isa::{Isa, versions};
+use super::elementwise::round_bits;
 use super::view::View;
 use super::{math, parallel};
 use crate::backend::op::RandomKind;
@@ -31,11 +32,11 @@ pub fn run(kind: RandomKind, out: View, args: &[u64]) -> Result<()> {
         (RandomKind::Uniform | RandomKind::Normal, DType::F32) => fill(&out, &draw, floats, |t: &[f32], o| o.copy_from_slice(t)),
         (RandomKind::Uniform | RandomKind::Normal, DType::F16) => fill(&out, &draw, floats, |t, o: &mut [f16]| {
             o.convert_from_f32_slice(t);
-            clamp(o, draw.top(f16::from_f64, |x| f16::from_bits(below_bits(x.to_bits()))));
+            clamp(o, draw.top(|x| f16::from_bits(round_bits(x, DType::F16)), |x| f16::from_bits(below_bits(x.to_bits()))));
         }),
         (RandomKind::Uniform | RandomKind::Normal, DType::BF16) => fill(&out, &draw, floats, |t, o: &mut [bf16]| {
             o.convert_from_f32_slice(t);
-            clamp(o, draw.top(bf16::from_f64, |x| bf16::from_bits(below_bits(x.to_bits()))));
+            clamp(o, draw.top(|x| bf16::from_bits(round_bits(x, DType::BF16)), |x| bf16::from_bits(below_bits(x.to_bits()))));
         }),
         _ => return Err(Error::Internal("random: dtype")),
     }

@@ -1,4 +1,5 @@
 //! Single cases: edges of each op, unsupported pairs, machine versions and threads.
+use super::reference::{self, V};
 use super::*;
 use crate::backend::expr::{EwOp, Instr, Src};
 use crate::backend::kind::{BinaryKind, UnaryKind};
@@ -86,6 +87,16 @@ fn every_half_survives_and_every_f32_rounds() {
             assert_eq!(super::cast::f16_bits(x), f16::from_f32(x).to_bits(), "{x}");
             assert_eq!(super::cast::bf16_bits(x), bf16::from_f32(x).to_bits(), "{x}");
         }
+    }
+}
+
+#[test]
+fn wide_integers_round_once() {
+    let tie = (1i64 << 60) + (1 << 52);
+    let around = (0..4000i64).map(|k| k.wrapping_mul(0x1234_5678_9abc_def1) >> (k % 60));
+    for x in [tie, tie + 1, tie - 1, -tie, -tie - 1, 1 - tie, i64::MAX, i64::MIN, 0].into_iter().chain(around) {
+        let bits = super::cast::bf16_bits(super::cast::to_odd(super::cast::sticky(x) as f64));
+        assert!(reference::same(V::F32(bf16::from_bits(bits).to_f32()), reference::cast(V::I64(x), DType::BF16)), "{x}");
     }
 }
 

@@ -35,6 +35,15 @@ pub(super) fn to_odd(x: f64) -> f32 {
     f32::from_bits(bits | u32::from(inexact))
 }
 
+/// An integer that f64 holds, whose rounding to 16 bits is that of x: beyond 53 bits the low ones are gathered in the last that counts.
+#[inline(always)]
+pub(super) fn sticky(x: i64) -> i64 {
+    const LOW: i64 = 0x7ff;
+    let is_wide = x.unsigned_abs() >> 53 != 0;
+    let gathered = (x | ((x & LOW) + LOW)) & !LOW;
+    if is_wide { gathered } else { x }
+}
+
 /// The bits of the bfloat16 nearest to x, half to even, NaN kept quiet.
 #[inline(always)]
 pub(super) fn bf16_bits(x: f32) -> u16 {
@@ -92,9 +101,9 @@ unsafe fn round16_body(to: DType, io: &Io) {
     }
 }
 
-/// Casts from `$a` to the type named by a dtype.
+/// Casts from `$a` to the type named by a dtype; `$exact` is the number that rounds to 16 bits as `$x` does.
 macro_rules! cast_from {
-    ($io:expr, $to:expr, $a:ty, $zero:expr) => {
+    ($io:expr, $to:expr, $a:ty, $zero:expr, |$x:ident| $exact:expr) => {
         match $to {
             DType::Bool => map1!($io, $a => u8, |x| u8::from(x != $zero)),
             DType::U8 => map1!($io, $a => u8, |x| x as u8),
@@ -103,7 +112,7 @@ macro_rules! cast_from {
             DType::F64 => map1!($io, $a => f64, |x| x as f64),
             DType::F32 => map1!($io, $a => f32, |x| x as f32),
             // Rounded to 16 bits by the instruction that follows.
-            DType::F16 | DType::BF16 => map1!($io, $a => f32, |x| to_odd(x as f64)),
+            DType::F16 | DType::BF16 => map1!($io, $a => f32, |$x| to_odd($exact as f64)),
         }
     };
 }
@@ -111,12 +120,12 @@ macro_rules! cast_from {
 #[inline(always)]
 unsafe fn cast_body(from: DType, to: DType, io: &Io) {
     match from {
-        DType::Bool | DType::U8 => cast_from!(io, to, u8, 0),
-        DType::I32 => cast_from!(io, to, i32, 0),
-        DType::I64 => cast_from!(io, to, i64, 0),
-        DType::F64 => cast_from!(io, to, f64, 0.0),
+        DType::Bool | DType::U8 => cast_from!(io, to, u8, 0, |x| x),
+        DType::I32 => cast_from!(io, to, i32, 0, |x| x),
+        DType::I64 => cast_from!(io, to, i64, 0, |x| sticky(x)),
+        DType::F64 => cast_from!(io, to, f64, 0.0, |x| x),
         DType::F16 | DType::BF16 | DType::F32 if to.compute() == DType::F32 => map1!(io, f32 => f32, |x| x),
-        DType::F16 | DType::BF16 | DType::F32 => cast_from!(io, to, f32, 0.0),
+        DType::F16 | DType::BF16 | DType::F32 => cast_from!(io, to, f32, 0.0, |x| x),
     }
 }
 

@@ -87,9 +87,21 @@ pub fn cast(v: V, to: DType) -> V {
         (_, DType::F64) => V::F64(f),
         (V::F32(x), DType::F16) => V::F32(f16::from_f32(x).to_f32()),
         (V::F32(x), DType::BF16) => V::F32(bf16::from_f32(x).to_f32()),
+        (V::I64(x), DType::F16) => V::F32(f16::from_f32(odd_int(x)).to_f32()),
+        (V::I64(x), DType::BF16) => V::F32(bf16::from_f32(odd_int(x)).to_f32()),
         (_, DType::F16) => V::F32(f16::from_f32(odd(f)).to_f32()),
         (_, DType::BF16) => V::F32(bf16::from_f32(odd(f)).to_f32()),
     }
+}
+
+/// As `odd`, from an integer that f64 may not hold.
+fn odd_int(x: i64) -> f32 {
+    let near = x as f32;
+    let (exact, there) = (i128::from(x), near as i128);
+    if there == exact {
+        return near;
+    }
+    f32::from_bits((near.to_bits() - u32::from(there.abs() > exact.abs())) | 1)
 }
 
 /// Rounded to odd, so that rounding once more to 16 bits is as if it were done at once; `from_f64` drops the last bits before it rounds.
