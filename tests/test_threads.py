@@ -178,3 +178,37 @@ def test_T04_a_tensor_left_pending_by_a_thread_that_ended_can_be_read():
     thread.start()
     thread.join()
     np.testing.assert_allclose(made["y"].numpy(), 3.0, rtol=1e-6)
+
+
+def test_T04_threads_share_a_scope_object_and_a_decorator():
+    entered, left = threading.Barrier(2), threading.Event()
+    scopes = [ag.no_grad(), ag.options(fuse=False)]
+    seen, w = [], ag.param([1.0])
+
+    def other():
+        with ag.grad_tape():
+            for scope in scopes:
+                scope.__enter__()
+            entered.wait()
+            left.wait()
+            seen.append((ag.is_grad_enabled(), ag.options().fuse))
+            for scope in scopes:
+                scope.__exit__(None, None, None)
+            seen.append((ag.is_grad_enabled(), ag.options().fuse))
+
+    thread = threading.Thread(target=other)
+    with ag.grad_tape():
+        for scope in scopes:
+            scope.__enter__()
+        thread.start()
+        entered.wait()
+        for scope in scopes:  # entered first, left first
+            scope.__exit__(None, None, None)
+        assert ag.is_grad_enabled() and ag.options().fuse and (w * 2).requires_grad
+        left.set()
+        thread.join()
+    assert seen == [(False, False), (True, True)]
+    for scope in scopes:
+        with pytest.raises(RuntimeError, match="must be left on the thread that entered it"):
+            scope.__exit__(None, None, None)
+    assert not ag.is_grad_enabled() and ag.options().fuse

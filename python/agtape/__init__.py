@@ -2,7 +2,7 @@
 
 from math import e, inf, nan, pi
 
-from agtape import data, nn, optim, testing, tree
+from agtape import data, nn, optim, processes, testing, tree
 from agtape._core import (
     Handle,
     Tensor,
@@ -204,6 +204,7 @@ from agtape.custom import CustomOp, custom_gradient, custom_op
 from agtape.functional import grad, hvp, jvp, value_and_grad, vjp
 from agtape.memory import last_backward, last_plan, memory_stats, plan_cache_stats, tape_memory
 from agtape.options import options
+from agtape.transfers import transfers
 
 newaxis = None
 

@@ -16,11 +16,11 @@ class options:
         fuse: whether elementwise chains become one kernel.
         plan_cache: whether plans are kept and used again.
         deterministic: whether results are the same bits every time; on the CPU they always are.
-        resident_grads: whether gradients stay on the device; this version always keeps them there.
+        resident_grads: whether `.grad` stays on the device; else backward leaves read-only NumPy arrays of equal numbers there.
         matmul_precision: "highest" or "high"; on the CPU both are the former.
 
-    Environment variables `AGTAPE_FUSE`, `AGTAPE_PLAN_CACHE` and `AGTAPE_DETERMINISTIC` (0 or 1), and `AGTAPE_MATMUL_PRECISION`,
-    set the defaults of the thread that imports agtape.
+    Environment variables `AGTAPE_FUSE`, `AGTAPE_PLAN_CACHE`, `AGTAPE_RESIDENT_GRADS` and `AGTAPE_DETERMINISTIC` (0 or 1), and
+    `AGTAPE_MATMUL_PRECISION`, set what every thread starts from; they are read when agtape is imported.
 
     Raises:
         TypeError: a switch is neither True nor False; ValueError: a value that this version does not have.
@@ -43,23 +43,26 @@ class options:
         for name, value in switches.items():
             if value is not None and not isinstance(value, bool):
                 raise TypeError(f"options: {name} is {value!r}; expected True or False")
-        if resident_grads is False:
-            raise ValueError("options: resident_grads=False is not available in this version; expected True")
         if matmul_precision not in (None, *_PRECISIONS):
             raise ValueError(f"options: matmul_precision is {matmul_precision!r}; expected 'highest' or 'high'")
-        self._plans = {"fuse": fuse, "plan_cache": plan_cache}
+        self._core = {"fuse": fuse, "plan_cache": plan_cache, "resident_grads": resident_grads}
         self._words = {"deterministic": deterministic, "matmul_precision": matmul_precision}
         self._former = []
 
     def __enter__(self):
         words = _words()
-        self._former.append((_core.set_options(**self._plans), dict(words)))
+        self._former.append((threading.get_ident(), _core.set_options(**self._core), dict(words)))
         words.update({name: value for name, value in self._words.items() if value is not None})
         return self
 
     def __exit__(self, *_exception):
-        plans, words = self._former.pop()
-        _core.set_options(**{name: plans[name] for name in self._plans})
+        # Several threads may be inside one scope: each leaves what it entered last.
+        here = threading.get_ident()
+        last = max((i for i, entry in enumerate(self._former) if entry[0] == here), default=None)
+        if last is None:
+            raise RuntimeError("options: a scope must be left on the thread that entered it")
+        _, former, words = self._former.pop(last)
+        _core.set_options(**{name: former[name] for name in self._core})
         _words().update(words)
         return False
 
@@ -86,7 +89,7 @@ class options:
     @property
     def resident_grads(self):
         """Whether gradients stay on the device."""
-        return True
+        return _core.get_options()["resident_grads"]
 
     def __repr__(self):
         names = ("fuse", "plan_cache", "deterministic", "resident_grads", "matmul_precision")
@@ -96,10 +99,7 @@ class options:
 def _words():
     """This thread's options that no plan depends on in this version."""
     if not hasattr(_KEPT, "words"):
-        _KEPT.words = {
-            "deterministic": _switch("AGTAPE_DETERMINISTIC") is not False,
-            "matmul_precision": _precision(),
-        }
+        _KEPT.words = dict(_DEFAULT_WORDS)
     return _KEPT.words
 
 
@@ -120,4 +120,12 @@ def _precision():
     return word
 
 
-_core.set_options(fuse=_switch("AGTAPE_FUSE"), plan_cache=_switch("AGTAPE_PLAN_CACHE"))
+_DEFAULT_WORDS = {
+    "deterministic": _switch("AGTAPE_DETERMINISTIC") is not False,
+    "matmul_precision": _precision(),
+}
+_core.set_default_options(
+    fuse=_switch("AGTAPE_FUSE"),
+    plan_cache=_switch("AGTAPE_PLAN_CACHE"),
+    resident_grads=_switch("AGTAPE_RESIDENT_GRADS"),
+)

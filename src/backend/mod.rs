@@ -3,6 +3,7 @@ pub mod cpu;
 pub mod expr;
 pub mod kind;
 pub mod op;
+pub mod transfers;
 
 use expr::Expr;
 use kind::ReduceKind;

@@ -1,19 +1,22 @@
 //! Storages: checked handles into the CPU's pools that give their memory back when the last value goes.
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pool::{Allocator, Handle, PoolError, PoolId, Pools};
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc, dealloc};
+use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::{Arc, LazyLock};
 
 /// Cache lines and vector registers want this alignment.
 const ALIGN: usize = 64;
 
-/// Host memory, aligned for vector loads; freed when dropped.
+/// Host memory, aligned for vector loads and freed when dropped, or borrowed.
 #[derive(Debug)]
 pub struct HostBuffer {
     ptr: NonNull<u8>,
     layout: Layout,
+    /// Somebody else's memory, which stays theirs.
+    is_borrowed: bool,
 }
 
 // SAFETY: a buffer owns its memory; who may touch it when is for the plan that holds it.
@@ -29,8 +32,10 @@ impl HostBuffer {
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `allocate` and freed nowhere else.
-        unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
+        if !self.is_borrowed {
+            // SAFETY: allocated with this layout in `allocate` and freed nowhere else.
+            unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
+        }
     }
 }
 
@@ -45,7 +50,11 @@ impl Allocator for HostAllocator {
         let layout = Layout::from_size_align(class_bytes.max(ALIGN), ALIGN).ok()?;
         // SAFETY: the layout's size is not zero.
         let ptr = NonNull::new(unsafe { alloc(layout) })?;
-        Some(HostBuffer { ptr, layout })
+        Some(HostBuffer { ptr, layout, is_borrowed: false })
+    }
+
+    fn is_reusable(&self, buffer: &HostBuffer) -> bool {
+        !buffer.is_borrowed
     }
 }
 
@@ -60,15 +69,27 @@ pub fn cpu() -> &'static Mutex<CpuPools> {
 }
 
 /// One storage: released when the last value that names it goes.
-#[derive(Debug)]
 pub struct Storage {
     handle: Mutex<Handle>,
+    /// Keeps borrowed memory alive. Dropped after the handle was released, when no lock is held: dropping it may run anything.
+    owner: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl std::fmt::Debug for Storage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Storage").field("handle", &self.handle).field("is_borrowed", &self.is_borrowed()).finish()
+    }
 }
 
 impl Storage {
     /// Owns what the handle names from now on.
     pub fn new(handle: Handle) -> Storage {
-        Storage { handle: Mutex::new(handle) }
+        Storage { handle: Mutex::new(handle), owner: None }
+    }
+
+    /// Whether the memory is somebody else's: it is never written to.
+    pub fn is_borrowed(&self) -> bool {
+        self.owner.is_some()
     }
 
     /// The handle under the present owner.
@@ -108,4 +129,18 @@ pub fn persistent_storage(bytes: usize) -> Result<(Arc<Storage>, *mut u8)> {
     let handle = pools.alloc(pool, bytes)?;
     let ptr = pools.get(handle)?.ptr();
     Ok((Arc::new(Storage::new(handle)), ptr))
+}
+
+/// A storage over memory that `owner` keeps alive and that is never written to.
+///
+/// # Safety
+/// The `bytes` from `ptr` on are readable as long as `owner` lives.
+pub unsafe fn borrowed_storage(ptr: NonNull<u8>, bytes: usize, owner: Box<dyn Any + Send + Sync>) -> Result<Arc<Storage>> {
+    let layout = Layout::from_size_align(bytes, 1).map_err(|_| Error::Internal("a borrowed array is too large"))?;
+    let mut pools = cpu().lock();
+    let pool = pools.persistent();
+    pools.lend_buffer(bytes);
+    let handle = pools.adopt(pool, bytes, HostBuffer { ptr, layout, is_borrowed: true }, false)?;
+    drop(pools);
+    Ok(Arc::new(Storage { handle: Mutex::new(handle), owner: Some(owner) }))
 }

@@ -2,20 +2,50 @@
 use super::node::Tensor;
 use crate::error::Result;
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Whether gradients stay on the device, for threads that have not said otherwise.
+static RESIDENT: AtomicBool = AtomicBool::new(true);
+
+thread_local! {
+    static IS_RESIDENT: Cell<bool> = Cell::new(RESIDENT.load(Relaxed));
+}
+
+/// Whether this thread's backward passes leave gradients on the device; else they become host copies.
+pub fn are_gradients_resident() -> bool {
+    IS_RESIDENT.get()
+}
+
+/// Changes that for this thread and returns what was.
+pub fn set_gradients_resident(on: bool) -> bool {
+    IS_RESIDENT.replace(on)
+}
+
+/// Changes what threads start from, and this one.
+pub fn set_default_gradients_resident(on: bool) {
+    RESIDENT.store(on, Relaxed);
+    IS_RESIDENT.set(on);
+}
 
 /// What `.grad` belongs to: the Python tensor object, whatever version its value has.
 #[derive(Debug)]
 pub struct Variable {
     requires_grad: AtomicBool,
     grad: Mutex<Option<Tensor>>,
+    /// The gradient is a host copy, to be read as an array of the host's library.
+    is_grad_on_host: AtomicBool,
 }
 
 impl Variable {
     /// A leaf without a gradient yet.
     pub fn new(requires_grad: bool) -> Variable {
-        Variable { requires_grad: AtomicBool::new(requires_grad), grad: Mutex::new(None) }
+        Variable {
+            requires_grad: AtomicBool::new(requires_grad),
+            grad: Mutex::new(None),
+            is_grad_on_host: AtomicBool::new(false),
+        }
     }
 
     /// Whether backward fills its gradient.
@@ -31,6 +61,16 @@ impl Variable {
     /// The gradient so far.
     pub fn grad(&self) -> Option<Tensor> {
         self.grad.lock().clone()
+    }
+
+    /// Whether the gradient is a host copy.
+    pub fn is_grad_on_host(&self) -> bool {
+        self.is_grad_on_host.load(Relaxed)
+    }
+
+    /// Says whether the gradient is a host copy.
+    pub fn set_grad_on_host(&self, on_host: bool) {
+        self.is_grad_on_host.store(on_host, Relaxed);
     }
 
     /// Replaces the gradient; it counts as held by Python.
@@ -55,6 +95,7 @@ impl Variable {
         sum.hold();
         sum.hold();
         let old = slot.replace(sum.clone());
+        self.set_grad_on_host(!are_gradients_resident());
         drop(slot);
         if let Some(old) = old {
             old.unhold();

@@ -10,12 +10,10 @@ use crate::backend::{Kernel, cpu};
 use crate::error::{Error, Result};
 use crate::graph::{Node, Tensor, pending_roots};
 use crate::shape::elems;
-use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashSet;
-use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::LazyLock;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// What evaluations share: one runs at a time, so a node is computed once.
 #[derive(Default)]
@@ -23,11 +21,34 @@ pub struct Engine {
     pub(crate) cache: Cache,
 }
 
+// The standard library's lock: one that keeps lists of waiting threads would still wake a parent's after a fork.
 static ENGINE: LazyLock<Mutex<Engine>> = LazyLock::new(|| Mutex::new(Engine::default()));
 
 /// Waits for the running evaluation, and keeps others out.
 pub fn lock_engine() -> MutexGuard<'static, Engine> {
-    ENGINE.lock()
+    ENGINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    static FORKING: RefCell<Option<MutexGuard<'static, Engine>>> = const { RefCell::new(None) };
+}
+
+/// Before this thread forks the process: waits for the running evaluation and keeps others out until `after_fork`, so that the child gets
+/// an engine at rest.
+pub fn before_fork() {
+    // A signal handler that runs in the middle of an evaluation of this thread holds the lock already.
+    if !cpu::is_asking() {
+        let engine = lock_engine();
+        FORKING.with(|held| *held.borrow_mut() = Some(engine));
+    }
+}
+
+/// Lets evaluations in again, in the parent and in the child.
+pub fn after_fork(is_child: bool) {
+    if is_child {
+        cpu::begin_child();
+    }
+    FORKING.with(|held| held.borrow_mut().take());
 }
 
 /// This thread's last plan that ran a kernel.
@@ -65,7 +86,11 @@ pub fn evaluate(roots: &[Tensor]) -> Result<()> {
 /// Computes every pending tensor of this thread that Python holds, with `also`, unless another evaluation is under way: for callers that
 /// hold a lock which that evaluation may ask for.
 pub fn try_evaluate_pending(also: &[Tensor]) -> Result<()> {
-    let Some(mut engine) = ENGINE.try_lock() else { return Ok(()) };
+    let mut engine = match ENGINE.try_lock() {
+        Ok(engine) => engine,
+        Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
+        Err(TryLockError::WouldBlock) => return Ok(()),
+    };
     evaluate_all(also, |roots| evaluate_locked(roots, &mut engine))
 }
 

@@ -9,13 +9,14 @@ mod program;
 mod run;
 
 pub use cache::{CacheStats, cache_stats, clear_cache};
-pub use evaluate::{LastPlan, evaluate, evaluate_pending, last_plan, lock_engine, try_evaluate_pending};
+pub use evaluate::{LastPlan, after_fork, before_fork, evaluate, evaluate_pending, last_plan, lock_engine, try_evaluate_pending};
 
 use crate::backend::Kernel;
 use crate::backend::cpu::Prepared;
 use crate::dtype::DType;
 use crate::layout::Layout;
 use crate::shape::Shape;
+use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -97,8 +98,12 @@ pub struct PlanOptions {
     pub anomaly: bool,
 }
 
+/// What every thread starts from.
+static DEFAULTS: Mutex<PlanOptions> = Mutex::new(PlanOptions { fuse: true, cache: true, anomaly: false });
+
 thread_local! {
-    static OPTIONS: Cell<PlanOptions> = const { Cell::new(PlanOptions { fuse: true, cache: true, anomaly: false }) };
+    /// Copied from the defaults when a thread first asks.
+    static OPTIONS: Cell<PlanOptions> = Cell::new(*DEFAULTS.lock());
 }
 
 /// The options in force on this thread.
@@ -109,4 +114,10 @@ pub fn options() -> PlanOptions {
 /// Replaces the options of this thread and returns the former ones.
 pub fn set_options(new: PlanOptions) -> PlanOptions {
     OPTIONS.with(|o| o.replace(new))
+}
+
+/// Replaces the options that threads start from, and those of this one.
+pub fn set_default_options(new: PlanOptions) {
+    *DEFAULTS.lock() = new;
+    set_options(new);
 }

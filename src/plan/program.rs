@@ -236,7 +236,9 @@ impl Program {
         // One count for the list of met leaves; one for the node's cached value beside this program's.
         let node_is_ours = Arc::strong_count(&m.node) == m.reads + 1;
         let storage_is_ours = Arc::strong_count(&leaf.value.storage) == 2;
-        leaf.overwritable = node_is_ours && storage_is_ours && leaf.value.layout.offset == 0 && leaf.value.layout.is_contiguous();
+        let is_writable = !leaf.value.storage.is_borrowed();
+        leaf.overwritable =
+            is_writable && node_is_ours && storage_is_ours && leaf.value.layout.offset == 0 && leaf.value.layout.is_contiguous();
     }
 
     /// Everything a plan depends on, as words.

@@ -2,6 +2,7 @@
 use super::program::Program;
 use super::{Kept, Launch, Loc, Operand, Place, Plan};
 use crate::backend::cpu::{self, Prepared, View};
+use crate::backend::transfers::count_arguments;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{HostBuffer, Node, Storage, Value, cpu as cpu_pools};
@@ -118,6 +119,7 @@ impl Memory {
 /// Runs a plan for a program; the kept values are written to its nodes.
 pub(super) fn run(plan: &Plan, program: &Program, anomaly: bool) -> Result<()> {
     let memory = Memory::new(plan, program)?;
+    count_arguments(&program.args);
     let ran = cpu::interruptible(plan.is_update, plan.work > LONG_WORK, || launches(plan, program, &memory, anomaly));
     match ran {
         Ok(()) => keep(plan, program, memory),

@@ -142,7 +142,7 @@ impl<A: Allocator> Pools<A> {
         let mut freed = 0;
         while let Some((class, buffer)) = self.pools.get_mut(index).and_then(|pool| pool.slots.vacate_any()) {
             freed += class;
-            self.cache.put(class, buffer);
+            self.give_buffer(class, buffer);
         }
         self.fall(index, freed);
         if let Some(pool) = self.pools.get_mut(index) {

@@ -19,6 +19,9 @@ pub trait Allocator {
 
     /// Makes a buffer of `class_bytes` bytes, which is a size class, or says that there is no memory for it.
     fn allocate(&self, class_bytes: usize) -> Option<Self::Buffer>;
+
+    /// Whether a buffer may serve other storages once its own has ended; else it is dropped then.
+    fn is_reusable(&self, buffer: &Self::Buffer) -> bool;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,9 +161,18 @@ impl<A: Allocator> Pools<A> {
         Ok(buffer)
     }
 
-    /// Returns a taken buffer to the cache.
+    /// Returns a taken buffer to the cache; one that may not be used again is freed.
     pub fn give_buffer(&mut self, bytes: usize, buffer: A::Buffer) {
-        self.cache.put(bytes, buffer);
+        if self.allocator.is_reusable(&buffer) {
+            self.cache.put(bytes, buffer);
+        } else {
+            self.discard_buffer(bytes, buffer);
+        }
+    }
+
+    /// Counts a buffer that did not come from the allocator as a taken one.
+    pub fn lend_buffer(&mut self, bytes: usize) {
+        self.reserved = self.reserved.saturating_add(class_bytes(bytes));
     }
 
     /// Frees a taken buffer, which must not be used again.

@@ -87,7 +87,7 @@ impl<A: Allocator> Pools<A> {
     #[inline]
     pub fn release(&mut self, handle: Handle) -> Result<(), PoolError> {
         let (class, buffer) = self.take_back(handle)?;
-        self.cache.put(class, buffer);
+        self.give_buffer(class, buffer);
         Ok(())
     }
 

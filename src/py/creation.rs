@@ -1,15 +1,16 @@
 //! Functions that make tensors: from data, constants, ranges, and matrices with a pattern.
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
-use super::arguments::{array, checked, count, ints, new_shape, number, wrong_type};
+use super::arguments::{array, checked, count, ints, new_shape, number};
 use super::convert::{DTypeArg, check_device, from_array};
-use super::tensor::{PyTensor, leaf_version};
+use super::leaf::leaf_version;
+use super::tensor::PyTensor;
 use crate::dtype::{DType, Scalar};
 use crate::graph::{Scope, Tensor, Variable, record_version};
 use crate::ops::create;
 use crate::ops::unary::cast;
 use crate::ops::view::{broadcast_to, copy as row_major_copy};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub fn finish(op: &str, t: Tensor, requires_grad: bool) -> PyResult<PyTensor> {
 }
 
 /// A leaf with a copy of the data, outside every tape.
-fn leaf(op: &str, data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, requires_grad: bool) -> PyResult<PyTensor> {
+pub fn leaf(op: &str, data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, requires_grad: bool) -> PyResult<PyTensor> {
     let dtype = dtype.map(|d| d.0);
     let variable = requires_grad.then(|| Arc::new(Variable::new(true)));
     if let Ok(given) = data.cast::<PyTensor>() {
@@ -78,41 +79,17 @@ pub fn param(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&s
     leaf("param", data, dtype, true)
 }
 
-/// A tensor as it is (in another dtype if asked for), anything else as `ag.tensor` makes it.
-///
-/// copy: True for a copy in any case, False to raise ValueError where one would be needed.
-///
-/// >>> import agtape as ag
-/// >>> x = ag.tensor([1.0])
-/// >>> ag.asarray(x) is x
-/// True
-#[pyfunction]
-#[pyo3(signature = (obj, dtype = None, device = None, copy = None))]
-pub fn asarray<'py>(
-    obj: &Bound<'py, PyAny>,
+/// The shape and dtype (float32 unless given) that a creation function was called with.
+pub fn shape_and_dtype(
+    op: &str,
+    args: &Bound<'_, PyTuple>,
+    shape: Option<&Bound<'_, PyAny>>,
     dtype: Option<DTypeArg>,
     device: Option<&str>,
-    copy: Option<bool>,
-) -> PyResult<Bound<'py, PyTensor>> {
+) -> PyResult<(Vec<usize>, DType)> {
     check_device(device)?;
-    let py = obj.py();
-    let Ok(given) = obj.cast::<PyTensor>() else {
-        if copy == Some(false) {
-            return Err(PyValueError::new_err(
-                "asarray: copy=False, but data from outside is always copied; expected a tensor or copy=None",
-            ));
-        }
-        return Bound::new(py, leaf("asarray", obj, dtype, false)?);
-    };
-    let t = given.get().tensor();
-    match dtype.map_or(t.dtype(), |d| d.0) {
-        dtype if dtype != t.dtype() && copy == Some(false) => {
-            Err(PyValueError::new_err(format!("asarray: copy=False, but {} must be converted to {dtype}", t.dtype())))
-        }
-        dtype if dtype != t.dtype() => Bound::new(py, PyTensor::from(cast(&t, dtype))),
-        _ if copy == Some(true) => Bound::new(py, PyTensor::from(row_major_copy(&t))),
-        _ => Ok(given.clone()),
-    }
+    let (shape, given) = new_shape(op, args, shape)?;
+    Ok((shape, dtype.map(|d| d.0).or(given).unwrap_or(DType::F32)))
 }
 
 /// Functions of a shape and of a tensor's shape: name, like-name, number, what they are filled with.
@@ -123,9 +100,7 @@ macro_rules! constants {
             #[pyfunction]
             #[pyo3(signature = (*args, shape = None, dtype = None, device = None, requires_grad = false))]
             pub fn $name(args: &Bound<'_, PyTuple>, shape: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>, requires_grad: bool) -> PyResult<PyTensor> {
-                check_device(device)?;
-                let (shape, given) = new_shape(stringify!($name), args, shape.as_ref())?;
-                let dtype = dtype.map(|d| d.0).or(given).unwrap_or(DType::F32);
+                let (shape, dtype) = shape_and_dtype(stringify!($name), args, shape.as_ref(), dtype, device)?;
                 finish(stringify!($name), create::full(&shape, Scalar::Int($value), dtype)?, requires_grad)
             }
 
@@ -329,34 +304,10 @@ impl PyTensor {
     }
 }
 
-/// A tensor with a copy of another library's array, by DLPack.
-///
-/// x: an object with `__dlpack__`, on the CPU. copy: False raises ValueError, since this version always copies.
-///
-/// >>> import agtape as ag, numpy as np
-/// >>> ag.from_dlpack(np.arange(3.0)).tolist()
-/// [0.0, 1.0, 2.0]
-#[pyfunction]
-#[pyo3(signature = (x, device = None, copy = None))]
-pub fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&str>, copy: Option<bool>) -> PyResult<PyTensor> {
-    check_device(device)?;
-    if copy == Some(false) {
-        return Err(PyValueError::new_err("from_dlpack: copy=False is not available in this version; expected None or True"));
-    }
-    if !x.hasattr("__dlpack__")? {
-        return Err(wrong_type("from_dlpack", x, "an object with __dlpack__"));
-    }
-    if x.cast::<PyTensor>().is_ok() {
-        return leaf("from_dlpack", x, None, false);
-    }
-    let view = x.py().import("numpy")?.call_method1("from_dlpack", (x,))?;
-    leaf("from_dlpack", &view, None, false)
-}
-
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     register_constants(m)?;
     register_patterns(m)?;
-    functions!(m; tensor, param, asarray, full, full_like, arange, linspace, eye, diagonal, from_dlpack);
+    functions!(m; tensor, param, full, full_like, arange, linspace, eye, diagonal);
     Ok(())
 }

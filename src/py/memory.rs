@@ -1,5 +1,6 @@
 //! Handles, statistics and reports as Python objects.
 use super::tape::PyTape;
+use crate::backend::transfers::transfers;
 use crate::graph::cpu;
 use crate::pool::{Handle, PoolKind, ScopeId, Stats};
 use crate::tape;
@@ -146,6 +147,19 @@ pub fn last_backward_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(d)
 }
 
+/// What moved between host and devices since the process began, as a dict.
+#[pyfunction]
+pub fn transfers_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let total = transfers();
+    let d = PyDict::new(py);
+    d.set_item("to_host", total.to_host)?;
+    d.set_item("to_host_bytes", total.to_host_bytes)?;
+    d.set_item("to_device", total.to_device)?;
+    d.set_item("to_device_bytes", total.to_device_bytes)?;
+    d.set_item("arguments_bytes", total.arguments_bytes)?;
+    Ok(d)
+}
+
 /// Hits, misses and kept plans of the plan cache, as a dict.
 #[pyfunction]
 pub fn plan_cache_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
@@ -235,6 +249,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyHandle>()?;
     m.add_class::<PyPeak>()?;
     functions!(m; memory_stats_dict, reset_peak_memory, empty_cache, tape_report_dict, last_plan_dict, last_backward_dict);
-    functions!(m; plan_cache_dict, clear_plan_cache);
+    functions!(m; plan_cache_dict, clear_plan_cache, transfers_dict);
     Ok(())
 }

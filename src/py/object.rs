@@ -178,6 +178,7 @@ impl PyTensor {
         let new = self.duplicate();
         if let (Some(to), Some(grad)) = (new.variable(), self.variable().and_then(|v| v.grad())) {
             to.set_grad(Some(record_version(&grad, None)));
+            to.set_grad_on_host(self.variable().is_some_and(|v| v.is_grad_on_host()));
         }
         new
     }

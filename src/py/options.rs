@@ -1,33 +1,35 @@
 //! Options of plans, and what devices there are.
 use super::convert::check_device;
 use super::tensor::compute;
-use crate::graph::cpu;
-use crate::plan::{PlanOptions, lock_engine, options, set_options as replace_options};
+use crate::graph::{are_gradients_resident, cpu, set_default_gradients_resident, set_gradients_resident};
+use crate::plan::{PlanOptions, lock_engine, options, set_default_options as replace_defaults, set_options as replace_options};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-fn as_dict<'py>(py: Python<'py>, o: &PlanOptions) -> PyResult<Bound<'py, PyDict>> {
+fn as_dict<'py>(py: Python<'py>, o: &PlanOptions, resident_grads: bool) -> PyResult<Bound<'py, PyDict>> {
     let d = PyDict::new(py);
     d.set_item("fuse", o.fuse)?;
     d.set_item("plan_cache", o.cache)?;
     d.set_item("anomaly", o.anomaly)?;
+    d.set_item("resident_grads", resident_grads)?;
     Ok(d)
 }
 
 /// The options in force on this thread, as a dict.
 #[pyfunction]
 pub fn get_options(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    as_dict(py, &options())
+    as_dict(py, &options(), are_gradients_resident())
 }
 
 /// Changes options of this thread (None: unchanged) and returns the former ones as a dict.
 #[pyfunction]
-#[pyo3(signature = (fuse = None, plan_cache = None, anomaly = None))]
+#[pyo3(signature = (fuse = None, plan_cache = None, anomaly = None, resident_grads = None))]
 pub fn set_options(
     py: Python<'_>,
     fuse: Option<bool>,
     plan_cache: Option<bool>,
     anomaly: Option<bool>,
+    resident_grads: Option<bool>,
 ) -> PyResult<Bound<'_, PyDict>> {
     let now = options();
     let new = PlanOptions {
@@ -35,7 +37,22 @@ pub fn set_options(
         cache: plan_cache.unwrap_or(now.cache),
         anomaly: anomaly.unwrap_or(now.anomaly),
     };
-    as_dict(py, &replace_options(new))
+    let were_resident = match resident_grads {
+        Some(on) => set_gradients_resident(on),
+        None => are_gradients_resident(),
+    };
+    as_dict(py, &replace_options(new), were_resident)
+}
+
+/// Changes the options that threads start from, and those of this one (None: unchanged).
+#[pyfunction]
+#[pyo3(signature = (fuse = None, plan_cache = None, resident_grads = None))]
+pub fn set_default_options(fuse: Option<bool>, plan_cache: Option<bool>, resident_grads: Option<bool>) {
+    let now = options();
+    replace_defaults(PlanOptions { fuse: fuse.unwrap_or(now.fuse), cache: plan_cache.unwrap_or(now.cache), ..now });
+    if let Some(on) = resident_grads {
+        set_default_gradients_resident(on);
+    }
 }
 
 /// The devices of this build.
@@ -77,6 +94,18 @@ pub fn synchronize(device: Option<&str>) -> PyResult<()> {
     check_device(device)
 }
 
+/// Called before the process forks.
+#[pyfunction]
+pub fn before_fork(py: Python<'_>) {
+    py.detach(crate::plan::before_fork);
+}
+
+/// Called after the process forked, in the parent and in the child.
+#[pyfunction]
+pub fn after_fork(is_child: bool) {
+    crate::plan::after_fork(is_child);
+}
+
 /// Frees every pool of a device and makes its handles stale: tensors on it can no longer be read. Gives the bytes freed.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
@@ -90,6 +119,6 @@ pub fn reset(py: Python<'_>, device: Option<&str>) -> PyResult<usize> {
 
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    functions!(m; get_options, set_options, devices, get_default_device, set_default_device, synchronize, reset);
+    functions!(m; get_options, set_options, set_default_options, devices, get_default_device, set_default_device, synchronize, reset, before_fork, after_fork);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Random tensors and the generator's state.
-use super::arguments::{array, checked, ints, new_shape, number, wrong_type};
+use super::arguments::{array, checked, ints, number, wrong_type};
 use super::convert::{DTypeArg, check_device};
-use super::creation::finish;
+use super::creation::{finish, shape_and_dtype};
 use super::tensor::PyTensor;
 use crate::dtype::{DType, Scalar};
 use crate::ops::random;
@@ -12,16 +12,12 @@ use pyo3::types::PyTuple;
 
 type Arg<'py> = Option<Bound<'py, PyAny>>;
 
-fn dtype_or_f32(dtype: Option<DTypeArg>, given: Option<DType>) -> DType {
-    dtype.map(|d| d.0).or(given).unwrap_or(DType::F32)
-}
-
 fn size(op: &str, size: Arg<'_>) -> PyResult<Vec<usize>> {
     size.map_or(Ok(Vec::new()), |s| checked(op, &ints(op, "size", &s)?))
 }
 
-fn float(op: &str, name: &str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
-    Ok(number(op, name, value)?.as_f64())
+fn float_or(default: f64, op: &str, name: &str, value: Arg<'_>) -> PyResult<f64> {
+    value.map_or(Ok(default), |v| Ok(number(op, name, &v)?.as_f64()))
 }
 
 /// Random numbers, uniform in [0, 1), float32 unless dtype says otherwise.
@@ -40,9 +36,8 @@ pub fn rand(
     device: Option<&str>,
     requires_grad: bool,
 ) -> PyResult<PyTensor> {
-    check_device(device)?;
-    let (shape, given) = new_shape("rand", args, shape.as_ref())?;
-    finish("rand", random::uniform(&shape, 0.0, 1.0, dtype_or_f32(dtype, given))?, requires_grad)
+    let (shape, dtype) = shape_and_dtype("rand", args, shape.as_ref(), dtype, device)?;
+    finish("rand", random::uniform(&shape, 0.0, 1.0, dtype)?, requires_grad)
 }
 
 /// Random numbers, normal with mean 0 and standard deviation 1, float32 unless dtype says otherwise.
@@ -61,9 +56,8 @@ pub fn randn(
     device: Option<&str>,
     requires_grad: bool,
 ) -> PyResult<PyTensor> {
-    check_device(device)?;
-    let (shape, given) = new_shape("randn", args, shape.as_ref())?;
-    finish("randn", random::normal(&shape, 0.0, 1.0, dtype_or_f32(dtype, given))?, requires_grad)
+    let (shape, dtype) = shape_and_dtype("randn", args, shape.as_ref(), dtype, device)?;
+    finish("randn", random::normal(&shape, 0.0, 1.0, dtype)?, requires_grad)
 }
 
 /// Random numbers, uniform in [low, high), of shape size (None: one number).
@@ -77,9 +71,8 @@ pub fn randn(
 #[pyo3(name = "uniform", signature = (low = None, high = None, size = None, dtype = None, device = None))]
 pub fn uniform_(low: Arg<'_>, high: Arg<'_>, size: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
     check_device(device)?;
-    let low = low.map_or(Ok(0.0), |v| float("uniform", "low", &v))?;
-    let high = high.map_or(Ok(1.0), |v| float("uniform", "high", &v))?;
-    Ok(random::uniform(&self::size("uniform", size)?, low, high, dtype_or_f32(dtype, None))?.into())
+    let (low, high) = (float_or(0.0, "uniform", "low", low)?, float_or(1.0, "uniform", "high", high)?);
+    Ok(random::uniform(&self::size("uniform", size)?, low, high, dtype.map_or(DType::F32, |d| d.0))?.into())
 }
 
 /// Random numbers, normal with mean loc and standard deviation scale, of shape size (None: one number).
@@ -93,9 +86,8 @@ pub fn uniform_(low: Arg<'_>, high: Arg<'_>, size: Arg<'_>, dtype: Option<DTypeA
 #[pyo3(name = "normal", signature = (loc = None, scale = None, size = None, dtype = None, device = None))]
 pub fn normal_(loc: Arg<'_>, scale: Arg<'_>, size: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
     check_device(device)?;
-    let loc = loc.map_or(Ok(0.0), |v| float("normal", "loc", &v))?;
-    let scale = scale.map_or(Ok(1.0), |v| float("normal", "scale", &v))?;
-    Ok(random::normal(&self::size("normal", size)?, loc, scale, dtype_or_f32(dtype, None))?.into())
+    let (loc, scale) = (float_or(0.0, "normal", "loc", loc)?, float_or(1.0, "normal", "scale", scale)?);
+    Ok(random::normal(&self::size("normal", size)?, loc, scale, dtype.map_or(DType::F32, |d| d.0))?.into())
 }
 
 /// Random integers in [low, high), or in [0, low) if that is all, of shape size (None: one), int64 unless dtype says otherwise.

@@ -153,16 +153,20 @@ impl PyScope {
         // What was recorded inside is checked inside.
         let checked =
             if self.switch == Switch::Anomaly && kind.is_none() { compute(py, || evaluate_pending(&[])) } else { Ok(()) };
-        match self.stack.lock().pop() {
-            Some((thread, scope, old)) if thread == std::thread::current().id() => {
-                drop(scope);
-                if let Some(old) = old {
-                    set_options(old);
-                }
-                checked.map(|()| false)
-            }
-            _ => Err(PyRuntimeError::new_err("a scope must be left on the thread that entered it")),
+        // Several threads may be inside one scope: each leaves what it entered last.
+        let mine = {
+            let mut stack = self.stack.lock();
+            let here = std::thread::current().id();
+            stack.iter().rposition(|(thread, ..)| *thread == here).map(|at| stack.remove(at))
+        };
+        let Some((_, scope, old)) = mine else {
+            return Err(PyRuntimeError::new_err("a scope must be left on the thread that entered it"));
+        };
+        drop(scope);
+        if let Some(old) = old {
+            set_options(old);
         }
+        checked.map(|()| false)
     }
 
     /// As a decorator: the function runs inside the scope.
@@ -215,10 +219,8 @@ pub fn is_recording() -> bool {
 /// Puts another value (of any dtype and shape) into the same tensor object, recorded on no tape; a leaf stays a leaf.
 #[pyfunction]
 pub fn rebind(t: &PyTensor, value: &PyTensor) {
-    let new = super::tensor::leaf_version(
-        &value.tensor(),
-        t.variable().unwrap_or_else(|| Arc::new(crate::graph::Variable::new(false))),
-    );
+    let new =
+        super::leaf::leaf_version(&value.tensor(), t.variable().unwrap_or_else(|| Arc::new(crate::graph::Variable::new(false))));
     t.rebind(new);
 }
 

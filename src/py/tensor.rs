@@ -3,6 +3,8 @@ use super::arguments::operand;
 use super::convert::Operand;
 use super::dtype::PyDType;
 use super::export;
+use super::leaf::leaf_version;
+use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Tensor, Variable, is_pending_full, record_version, scope};
 use crate::ops::unary::cast;
@@ -82,6 +84,12 @@ impl PyTensor {
         old.unhold();
     }
 
+    /// The gradient of a leaf, whose in-place changes reach the leaf.
+    pub fn gradient_of(grad: Tensor, variable: Arc<Variable>) -> PyTensor {
+        grad.hold();
+        PyTensor { current: Mutex::new(grad), gradient_of: Some(variable) }
+    }
+
     /// Refuses an in-place change that a recording tape could not see (T08).
     pub fn check_in_place(&self, op: &'static str) -> PyResult<()> {
         let is_leaf = self.variable().is_some_and(|v| v.requires_grad());
@@ -110,11 +118,6 @@ impl PyTensor {
         }
         Ok(())
     }
-}
-
-/// A new version of a leaf: the same value under the leaf's identity, recorded on no tape.
-pub fn leaf_version(new: &Tensor, variable: Arc<Variable>) -> Tensor {
-    record_version(new, Some(variable))
 }
 
 #[pymethods]
@@ -167,56 +170,10 @@ impl PyTensor {
         self.current.lock().requires_grad()
     }
 
-    #[setter]
-    fn set_requires_grad(&self, on: bool) -> PyResult<()> {
-        self.requires_grad_in_place(on)
-    }
-
     /// Whether no tape recorded how it came about.
     #[getter]
     fn is_leaf(&self) -> bool {
         !self.current.lock().node.is_recorded()
-    }
-
-    /// The gradient that backward has summed up for this leaf, or None.
-    #[getter]
-    fn grad(&self) -> Option<PyTensor> {
-        let variable = self.variable()?;
-        let grad = variable.grad()?;
-        grad.hold();
-        Some(PyTensor { current: Mutex::new(grad), gradient_of: Some(variable) })
-    }
-
-    #[setter]
-    fn set_grad(&self, grad: Option<Bound<'_, PyTensor>>) -> PyResult<()> {
-        let Some(variable) = self.variable() else {
-            return match grad {
-                None => Ok(()),
-                Some(_) => Err(PyRuntimeError::new_err("grad: only a leaf made with requires_grad=True has a gradient")),
-            };
-        };
-        let grad = grad.map(|g| g.get().tensor());
-        if let Some(g) = &grad {
-            let t = self.tensor();
-            if g.shape() != t.shape() || g.dtype() != t.dtype() {
-                return Err(PyValueError::new_err(format!(
-                    "grad: got shape {:?} of {}, expected {:?} of {}",
-                    g.shape(),
-                    g.dtype(),
-                    t.shape(),
-                    t.dtype()
-                )));
-            }
-        }
-        variable.set_grad(grad);
-        Ok(())
-    }
-
-    /// Turns this leaf's gradient on or off and returns it.
-    #[pyo3(name = "requires_grad_", signature = (requires_grad = true))]
-    fn requires_grad_method(slf: Bound<'_, PyTensor>, requires_grad: bool) -> PyResult<Bound<'_, PyTensor>> {
-        slf.get().requires_grad_in_place(requires_grad)?;
-        Ok(slf)
     }
 
     /// The checked reference to its storage; evaluates, downloads nothing.
@@ -244,6 +201,9 @@ impl PyTensor {
             Some(dtype) => own.call_method1("astype", (dtype,))?,
             None => own.clone(),
         };
+        if copy == Some(false) && self.tensor().dtype() == DType::BF16 {
+            return Err(PyValueError::new_err("__array__: copy=False, but bfloat16 must be converted to float32"));
+        }
         let is_other = !array.is(&own) && !array.getattr("dtype")?.eq(own.getattr("dtype")?)?;
         match copy {
             Some(false) if is_other => {
@@ -368,28 +328,5 @@ impl PyTensor {
 
     fn __hash__(slf: &Bound<'_, PyTensor>) -> isize {
         slf.as_ptr() as isize >> 4
-    }
-}
-
-impl PyTensor {
-    fn requires_grad_in_place(&self, on: bool) -> PyResult<()> {
-        let t = self.tensor();
-        if on && !t.dtype().is_float() {
-            return Err(PyTypeError::new_err(format!(
-                "requires_grad: only floating-point tensors can require a gradient, this is {}",
-                t.dtype()
-            )));
-        }
-        if t.node.is_recorded() {
-            return Err(PyRuntimeError::new_err(
-                "requires_grad: this tensor was recorded by a tape; only leaves can be changed (use detach())",
-            ));
-        }
-        match self.variable() {
-            Some(variable) => variable.set_requires_grad(on),
-            None if on => self.rebind(leaf_version(&t, Arc::new(Variable::new(true)))),
-            None => {}
-        }
-        Ok(())
     }
 }

@@ -1,20 +1,23 @@
 //! Optimizer updates of Python's leaves: one fused node a parameter, all of them run by one plan.
 // Each hyperparameter is an argument of its own, so that Python pays for no container.
 #![allow(clippy::too_many_arguments)]
-use super::tensor::{PyTensor, compute, leaf_version};
+use super::leaf::leaf_version;
+use super::tensor::{PyTensor, compute};
 use crate::backend::op::Op;
 use crate::graph::{Scope, Stage, Tensor, Variable};
 use crate::ops::update::{AdamHyper, SgdHyper, adam, sgd};
 use crate::plan::evaluate_pending;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::cell::RefCell;
 use std::sync::Arc;
 
 type Leaves<'py> = Vec<Bound<'py, PyTensor>>;
+type Note<'py> = (Bound<'py, PyDict>, Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 thread_local! {
-    /// Leaves that have new versions which no plan has computed yet, from calls with evaluate=False.
+    /// Leaves with new versions that `finish_updates` is to compute.
     static WAITING: RefCell<Vec<Py<PyTensor>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -47,31 +50,52 @@ fn before(t: &Tensor) -> Option<Tensor> {
     state.inputs.get(input).cloned()
 }
 
-/// Evaluates what is pending; if that fails, leaves whose update did not run get their old versions back, all of them.
-fn run(py: Python<'_>, leaves: Vec<Py<PyTensor>>, evaluate: bool) -> PyResult<()> {
-    WAITING.with(|w| w.borrow_mut().extend(leaves));
-    if !evaluate {
-        return Ok(());
-    }
-    let updated = WAITING.with(|w| std::mem::take(&mut *w.borrow_mut()));
-    compute(py, || evaluate_pending(&[])).inspect_err(|_| {
-        for leaf in &updated {
-            let leaf = leaf.get();
-            if let Some(old) = before(&leaf.tensor()) {
-                leaf.rebind(old);
-            }
+/// Puts back the old version of every leaf whose update did not run.
+fn undo(leaves: &[Py<PyTensor>]) {
+    // Newest first: a leaf in two updates ends with its oldest version.
+    for leaf in leaves.iter().rev() {
+        let leaf = leaf.get();
+        if let Some(old) = before(&leaf.tensor()) {
+            leaf.rebind(old);
         }
-    })
+    }
 }
 
-/// Stochastic gradient descent on each parameter and, if given, its momentum buffer; the same objects get new values, unrecorded.
+fn wait(leaves: Vec<Py<PyTensor>>) {
+    WAITING.with(|w| w.borrow_mut().extend(leaves));
+}
+
+fn take_waiting() -> Vec<Py<PyTensor>> {
+    WAITING.with(|w| std::mem::take(&mut *w.borrow_mut()))
+}
+
+/// Computes the updates recorded since the last call, with everything else that is pending, and then notes them: each of
+/// notes is (dict, key, value), and an entry is set without running any Python code, so that no interrupt falls in between.
 ///
-/// params, grads, bufs: lists of tensors of one length; first_step: the buffers become the gradients. evaluate=False leaves the
-/// computation to the next call. Raises ValueError or TypeError for shapes or dtypes that differ; nothing is updated then.
+/// Raises what computing raises; leaves whose update did not run get their old versions back then, and nothing is noted.
 #[pyfunction]
-#[pyo3(signature = (params, grads, bufs, lr, weight_decay = 0.0, momentum = 0.0, dampening = 0.0, nesterov = false, first_step = false, evaluate = true))]
+pub fn finish_updates(py: Python<'_>, notes: Vec<Note<'_>>) -> PyResult<()> {
+    let updated = take_waiting();
+    // Named, so that an update whose gradient cannot be computed is an error and not left out.
+    let named: Vec<Tensor> = updated.iter().map(|leaf| leaf.get().tensor()).collect();
+    compute(py, || evaluate_pending(&named)).inspect_err(|_| undo(&updated))?;
+    notes.iter().try_for_each(|(dict, key, value)| dict.set_item(key, value))
+}
+
+/// Puts back the old versions of all leaves whose updates were recorded since `finish_updates` and not computed.
+#[pyfunction]
+pub fn abandon_updates() {
+    undo(&take_waiting());
+}
+
+/// Stochastic gradient descent on each parameter and, if given, its momentum buffer; the same objects get new values, unrecorded, which
+/// `finish_updates` computes.
+///
+/// params, grads, bufs: lists of tensors of one length; first_step: the buffers become the gradients. Raises ValueError or TypeError for
+/// shapes or dtypes that differ; nothing is recorded then.
+#[pyfunction]
+#[pyo3(signature = (params, grads, bufs, lr, weight_decay = 0.0, momentum = 0.0, dampening = 0.0, nesterov = false, first_step = false))]
 pub fn sgd_update(
-    py: Python<'_>,
     params: Leaves<'_>,
     grads: Leaves<'_>,
     bufs: Option<Leaves<'_>>,
@@ -81,7 +105,6 @@ pub fn sgd_update(
     dampening: f64,
     nesterov: bool,
     first_step: bool,
-    evaluate: bool,
 ) -> PyResult<()> {
     check_counts(
         "sgd",
@@ -105,17 +128,18 @@ pub fn sgd_update(
         }
     }
     drop((new, grads));
-    run(py, updated, evaluate)
+    wait(updated);
+    Ok(())
 }
 
-/// Adam (decoupled: AdamW) on each parameter and its two moments; the same objects get new values, unrecorded.
+/// Adam (decoupled: AdamW) on each parameter and its two moments; the same objects get new values, unrecorded, which `finish_updates`
+/// computes.
 ///
-/// params, grads, means, squares: lists of tensors of one length; step counts from 1. evaluate=False leaves the computation to the next
-/// call. Raises ValueError or TypeError for shapes or dtypes that differ; nothing is updated then.
+/// params, grads, means, squares: lists of tensors of one length; step counts from 1. Raises ValueError or TypeError for shapes or dtypes
+/// that differ; nothing is recorded then.
 #[pyfunction]
-#[pyo3(signature = (params, grads, means, squares, lr, beta1, beta2, eps, weight_decay, step, decoupled, evaluate = true))]
+#[pyo3(signature = (params, grads, means, squares, lr, beta1, beta2, eps, weight_decay, step, decoupled))]
 pub fn adam_update(
-    py: Python<'_>,
     params: Leaves<'_>,
     grads: Leaves<'_>,
     means: Leaves<'_>,
@@ -127,7 +151,6 @@ pub fn adam_update(
     weight_decay: f64,
     step: u64,
     decoupled: bool,
-    evaluate: bool,
 ) -> PyResult<()> {
     let others = [("gradients", grads.len()), ("first moments", means.len()), ("second moments", squares.len())];
     check_counts("adam", params.len(), &others)?;
@@ -146,11 +169,12 @@ pub fn adam_update(
         }
     }
     drop((new, grads));
-    run(py, updated, evaluate)
+    wait(updated);
+    Ok(())
 }
 
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    functions!(m; sgd_update, adam_update);
+    functions!(m; sgd_update, adam_update, finish_updates, abandon_updates);
     Ok(())
 }

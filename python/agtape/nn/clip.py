@@ -3,6 +3,7 @@
 import math
 
 import agtape as ag
+from agtape import _core
 from agtape._core import Tensor
 
 _HALVES = ("float16", "bfloat16")
@@ -88,7 +89,7 @@ def _gradients(op, parameters):
         if id(p) in seen:
             continue
         seen.add(id(p))
-        grad = p.grad
+        grad = _core.resident_grad(p)
         if grad is not None:
             found.append(grad)
     return found

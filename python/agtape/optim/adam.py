@@ -32,50 +32,31 @@ class Adam(Optimizer):
     def _check_settings(self, group):
         super()._check_settings(group)
         betas = group["betas"]
-        if len(betas) != 2 or not all(0 <= b < 1 for b in betas):
+        if len(betas) != 2 or not all(hasattr(b, "__float__") and 0 <= b < 1 for b in betas):
             raise ValueError(f"{self._name()}: betas is {betas!r}; expected two numbers from 0 to below 1")
 
-    def _updates(self, group):
+    def _record(self, group, notes):
         # One call for the parameters that have taken equally many steps: nearly always all of them.
         batches, state, is_max = {}, self.state, group["maximize"]
         for p in group["params"]:
-            g = p.grad
+            g = _core.resident_grad(p)
             if g is None:
                 continue
             entries = state.get(p)
             if entries is None:
                 value = p.detach()
-                entries = state[p] = {"step": 0, "exp_avg": ag.zeros_like(value), "exp_avg_sq": ag.zeros_like(value)}
+                entries = {"step": 0, "exp_avg": ag.zeros_like(value), "exp_avg_sq": ag.zeros_like(value)}
+                notes.append((state, p, entries))
             step = entries["step"] + 1
-            batch = batches.get(step)
-            if batch is None:
-                batch = batches[step] = ([], [], [], [], [])
-            batch[4].append(entries)
-            batch[0].append(p)
-            batch[1].append(-g if is_max else g)
-            batch[2].append(entries["exp_avg"])
-            batch[3].append(entries["exp_avg_sq"])
-        return [(batch, step, group) for step, batch in batches.items()]
-
-    def _update(self, batch, step, group, **options):
-        beta1, beta2 = group["betas"]
-        params, grads, means, squares, entries = batch
-        _core.adam_update(
-            params,
-            grads,
-            means,
-            squares,
-            group["lr"],
-            beta1,
-            beta2,
-            group["eps"],
-            group["weight_decay"],
-            step,
-            self._decoupled,
-            **options,
-        )
-        for entry in entries:  # only now: an interrupted update leaves the count as it leaves the parameters
-            entry["step"] = step
+            notes.append((entries, "step", step))
+            params, grads, means, squares = batches.setdefault(step, ([], [], [], []))
+            params.append(p)
+            grads.append(-g if is_max else g)
+            means.append(entries["exp_avg"])
+            squares.append(entries["exp_avg_sq"])
+        lr, (beta1, beta2), eps, weight_decay = (group[name] for name in ("lr", "betas", "eps", "weight_decay"))
+        for step, batch in batches.items():
+            _core.adam_update(*batch, lr, beta1, beta2, eps, weight_decay, step, self._decoupled)
 
 
 class AdamW(Adam):

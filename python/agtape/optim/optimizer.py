@@ -3,6 +3,7 @@
 import copy
 
 import agtape as ag
+from agtape import _core
 from agtape._core import Tensor
 
 
@@ -97,7 +98,7 @@ class Optimizer:
             What the closure returned, or `None`.
 
         Raises:
-            Exception: whatever the closure raises; nothing is updated then.
+            Exception: whatever the closure, or computing a gradient, raises; nothing is updated then.
 
         >>> import agtape as ag
         >>> w = ag.param([1.0])
@@ -110,12 +111,14 @@ class Optimizer:
         [0.0]
         """
         loss = None if closure is None else closure()
-        calls = [call for group in self.param_groups for call in self._updates(group)]
-        # Only the last call evaluates, so that all groups are updated by one plan: all of them or none.
-        for call in calls[:-1]:
-            self._update(*call, evaluate=False)
-        if calls:
-            self._update(*calls[-1])
+        notes = []
+        try:
+            for group in self.param_groups:
+                self._record(group, notes)
+            # All groups are computed by one plan, and state is noted when it has ended: all of it or none.
+            _core.finish_updates(notes)
+        finally:
+            _core.abandon_updates()
         return loss
 
     def state_dict(self):
@@ -203,17 +206,16 @@ class Optimizer:
 
     def _check_settings(self, group):
         """Raise on an impossible setting; optimizers add their own checks."""
-        for name in ("lr", "weight_decay", "eps"):
-            if name in group and not group[name] >= 0:
-                raise ValueError(f"{self._name()}: {name} is {group[name]!r}; expected a number that is not negative")
+        for name in ("lr", "weight_decay", "eps", "momentum"):
+            value = group.get(name, 0)
+            if not hasattr(value, "__float__"):
+                raise TypeError(f"{self._name()}: {name} is {value!r}; expected a number that is not negative")
+            if not value >= 0:
+                raise ValueError(f"{self._name()}: {name} is {value!r}; expected a number that is not negative")
 
     def _name(self):
         return type(self).__name__
 
-    def _updates(self, group):
-        """The update calls of one group: tuples of arguments for `_update`; each optimizer defines it."""
-        raise TypeError(f"{self._name()}: defines no update; expected a subclass with _updates and _update")
-
-    def _update(self, *args, evaluate=True):
-        """Run one update call in the core; each optimizer defines it."""
-        raise TypeError(f"{self._name()}: defines no update; expected a subclass with _updates and _update")
+    def _record(self, group, notes):
+        """Record one group's updates, and add what to note once they are computed: (dict, key, value). Each optimizer defines it."""
+        raise TypeError(f"{self._name()}: defines no update; expected a subclass with _record")

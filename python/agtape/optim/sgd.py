@@ -44,43 +44,29 @@ class SGD(Optimizer):
 
     def _check_settings(self, group):
         super()._check_settings(group)
-        if not group["momentum"] >= 0:
-            raise ValueError(f"SGD: momentum is {group['momentum']!r}; expected a number that is not negative")
         if group["nesterov"] and (not group["momentum"] or group["dampening"]):
             raise ValueError("SGD: nesterov=True; expected momentum above 0 and dampening=0 with it")
 
-    def _updates(self, group):
+    def _record(self, group, notes):
         momentum, state = group["momentum"], self.state
         started, fresh = ([], [], []), ([], [], [])
         for p in group["params"]:
-            g = p.grad
+            g = _core.resident_grad(p)
             if g is None:
                 continue
             params, grads, bufs = started
             if momentum:
                 entries = state.get(p)
                 if entries is None:
-                    entries = state[p] = {"momentum_buffer": ag.zeros_like(p.detach())}
+                    entries = {"momentum_buffer": ag.zeros_like(p.detach())}
+                    notes.append((state, p, entries))
                     if group["dampening"]:
                         params, grads, bufs = fresh
                 bufs.append(entries["momentum_buffer"])
             params.append(p)
             grads.append(-g if group["maximize"] else g)
+        lr, weight_decay, is_nesterov = group["lr"], group["weight_decay"], group["nesterov"]
         # A buffer that starts at zero becomes the gradient itself in its first step: no dampening then.
-        return [
-            (batch, group, dampening) for batch, dampening in ((started, group["dampening"]), (fresh, 0.0)) if batch[0]
-        ]
-
-    def _update(self, batch, group, dampening, **options):
-        params, grads, bufs = batch
-        _core.sgd_update(
-            params,
-            grads,
-            bufs or None,
-            group["lr"],
-            group["weight_decay"],
-            group["momentum"],
-            dampening,
-            group["nesterov"],
-            **options,
-        )
+        for (params, grads, bufs), dampening in ((started, group["dampening"]), (fresh, 0.0)):
+            if params:
+                _core.sgd_update(params, grads, bufs or None, lr, weight_decay, momentum, dampening, is_nesterov)

@@ -1,4 +1,5 @@
 //! Ctrl-C: short evaluations ask between launches whether to stop; long ones run under a thread that asks meanwhile.
+use super::threads;
 use crate::error::{Error, Result};
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -14,6 +15,7 @@ thread_local! {
     static NEXT: Cell<Option<Instant>> = const { Cell::new(None) };
     static IS_BLOCKED: Cell<bool> = const { Cell::new(false) };
     static IS_SUPERVISED: Cell<bool> = const { Cell::new(false) };
+    static IS_ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// How often the user's interrupt is looked for.
@@ -43,25 +45,36 @@ pub fn poll() -> Result<()> {
     if is_due || NEXT.get().is_none() {
         NEXT.set(Some(now + PERIOD));
     }
-    if is_due && hook() { Err(Error::Interrupted) } else { Ok(()) }
+    if is_due && ask(*hook) { Err(Error::Interrupted) } else { Ok(()) }
+}
+
+/// Asks the hook, which may run the user's signal handlers.
+fn ask(hook: fn() -> bool) -> bool {
+    IS_ASKING.set(true);
+    let wants_stop = hook();
+    IS_ASKING.set(false);
+    wants_stop
+}
+
+/// Whether a signal handler of the user runs on this thread in the middle of an evaluation.
+pub fn is_asking() -> bool {
+    IS_ASKING.get()
 }
 
 /// Runs to the end if `is_update`, whatever the user asks: parameters are those before the step or after it, never a mixture. What is
 /// long and no update runs beside a thread that listens, and stops soon after the user asked.
 pub fn interruptible(is_update: bool, is_long: bool, run: impl FnOnce() -> Result<()> + Send) -> Result<()> {
-    let hook = match HOOK.get() {
-        Some(hook) if is_long && !is_update && !IS_BLOCKED.get() && !IS_SUPERVISED.get() => hook,
-        _ => {
-            let before = IS_BLOCKED.replace(IS_BLOCKED.get() || is_update);
-            let out = run();
-            IS_BLOCKED.set(before);
-            return out;
-        }
-    };
+    if IS_SUPERVISED.get() || !(threads::is_child() || is_long && !is_update && !IS_BLOCKED.get() && HOOK.get().is_some()) {
+        let before = IS_BLOCKED.replace(IS_BLOCKED.get() || is_update);
+        let out = run();
+        IS_BLOCKED.set(before);
+        return out;
+    }
+    let listens = HOOK.get().filter(|_| !is_update && !IS_BLOCKED.get());
     let mut out = Err(Error::Internal("an evaluation whose thread ended early"));
     let (send, receive) = channel();
     // On a thread of the pool that kernels use, so that no more threads run than it has; this one sleeps and listens.
-    rayon::in_place_scope(|scope| {
+    threads::in_place_scope(|scope| {
         let out = &mut out;
         scope.spawn(move |_| {
             IS_SUPERVISED.set(true);
@@ -70,10 +83,10 @@ pub fn interruptible(is_update: bool, is_long: bool, run: impl FnOnce() -> Resul
             let _ = send.send(());
         });
         while receive.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-            if hook() {
+            if listens.is_some_and(|hook| ask(*hook)) {
                 STOP.store(true, Relaxed);
             }
         }
-    });
+    })?;
     if STOP.swap(false, Relaxed) { Err(Error::Interrupted) } else { out }
 }

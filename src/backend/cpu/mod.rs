@@ -19,11 +19,13 @@ mod scatter;
 mod slice_assign;
 mod softmax;
 mod sort;
+mod threads;
 mod update;
 mod view;
 mod walk;
 
-pub use interrupt::{interruptible, is_stopped, poll, set_interrupt_hook};
+pub use interrupt::{interruptible, is_asking, is_stopped, poll, set_interrupt_hook};
+pub use threads::begin_child;
 pub use view::View;
 
 use super::Kernel;

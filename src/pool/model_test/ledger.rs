@@ -31,6 +31,10 @@ impl Allocator for Counting {
             Stamped { ledger: Rc::clone(&self.0), class, stamp: 0 }
         })
     }
+
+    fn is_reusable(&self, _: &Stamped) -> bool {
+        true
+    }
 }
 
 impl Drop for Stamped {

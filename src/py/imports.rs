@@ -1,0 +1,130 @@
+//! Arrays of other libraries as tensors: copied, or with `copy=False` in the memory that they have.
+use super::arguments::wrong_type;
+use super::convert::{DTypeArg, array_dtype, check_device, is_array};
+use super::creation::leaf;
+use super::tensor::PyTensor;
+use crate::graph::{Tensor, Value, borrowed_storage, record_version};
+use crate::layout::Layout;
+use crate::ops::unary::cast;
+use crate::ops::view::copy as row_major_copy;
+use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::ptr::NonNull;
+
+/// The error of a `copy=False` that cannot be.
+fn needs_copy(op: &str, why: &str) -> PyErr {
+    PyValueError::new_err(format!("{op}: copy=False, but {why}; expected an array that needs no copy, or copy=None"))
+}
+
+/// A leaf in the memory of a NumPy array, which it keeps alive and never writes to.
+fn borrow(op: &str, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    let array = array.cast::<PyUntypedArray>().map_err(|_| needs_copy(op, "the data is no array"))?;
+    let descr = array.dtype();
+    let dtype = array_dtype(array)?.filter(|_| descr.getattr("isnative").and_then(|n| n.extract()).unwrap_or(false));
+    let Some(dtype) = dtype else {
+        return Err(needs_copy(op, &format!("an array of dtype {descr} must be converted")));
+    };
+    let size = dtype.size_bytes() as isize;
+    let is_aligned: bool = array.getattr("flags")?.getattr("aligned")?.extract()?;
+    if !is_aligned || array.strides().iter().any(|s| s % size != 0) {
+        return Err(needs_copy(op, "the array's elements are not aligned"));
+    }
+    if array.len() == 0 {
+        return super::convert::from_array(array, None, None);
+    }
+    let (mut low, mut high) = (0, size);
+    for (&dim, &stride) in array.shape().iter().zip(array.strides()) {
+        let reach = (dim as isize - 1) * stride;
+        if reach < 0 { low += reach } else { high += reach }
+    }
+    let layout = Layout {
+        shape: array.shape().into(),
+        strides: array.strides().iter().map(|s| s / size).collect(),
+        offset: (-low / size) as usize,
+    };
+    // SAFETY: only the address is taken.
+    let first = unsafe { array.cast_unchecked::<PyArrayDyn<u8>>().data() };
+    let Some(first) = NonNull::new(first.wrapping_offset(low)) else { return Err(needs_copy(op, "the array has no memory")) };
+    let owner = Box::new(array.clone().into_any().unbind());
+    // SAFETY: the array, which the storage owns, keeps all the bytes between its lowest and its highest element readable.
+    let storage = unsafe { borrowed_storage(first, (high - low) as usize, owner) }?;
+    Ok(Tensor::leaf(Value::new(storage, layout), dtype, None))
+}
+
+/// A tensor as it is (in another dtype if asked for), anything else as `ag.tensor` makes it.
+///
+/// copy: True for a copy in any case; False for an array's own memory, which must not change afterwards (what is computed from it then is
+/// undefined), or ValueError where a copy would be needed.
+///
+/// >>> import agtape as ag
+/// >>> x = ag.tensor([1.0])
+/// >>> ag.asarray(x) is x
+/// True
+#[pyfunction]
+#[pyo3(signature = (obj, dtype = None, device = None, copy = None))]
+pub fn asarray<'py>(
+    obj: &Bound<'py, PyAny>,
+    dtype: Option<DTypeArg>,
+    device: Option<&str>,
+    copy: Option<bool>,
+) -> PyResult<Bound<'py, PyTensor>> {
+    check_device(device)?;
+    let py = obj.py();
+    let Ok(given) = obj.cast::<PyTensor>() else {
+        if copy != Some(false) {
+            return Bound::new(py, leaf("asarray", obj, dtype, false)?);
+        }
+        if !is_array(obj)? {
+            return Err(needs_copy("asarray", &format!("{} must be converted", obj.get_type().name()?)));
+        }
+        let t = borrow("asarray", &py.import("numpy")?.call_method1("asarray", (obj,))?)?;
+        return match dtype {
+            Some(d) if d.0 != t.dtype() => Err(needs_copy("asarray", &format!("{} must be converted to {}", t.dtype(), d.0))),
+            _ => Bound::new(py, PyTensor::from(t)),
+        };
+    };
+    let t = given.get().tensor();
+    match dtype.map_or(t.dtype(), |d| d.0) {
+        dtype if dtype != t.dtype() && copy == Some(false) => {
+            Err(needs_copy("asarray", &format!("{} must be converted to {dtype}", t.dtype())))
+        }
+        dtype if dtype != t.dtype() => Bound::new(py, PyTensor::from(cast(&t, dtype))),
+        _ if copy == Some(true) => Bound::new(py, PyTensor::from(row_major_copy(&t))),
+        _ => Ok(given.clone()),
+    }
+}
+
+/// A tensor with a copy of another library's array, by DLPack; with copy=False in the array's own memory.
+///
+/// x: an object with `__dlpack__`, on the CPU. copy: False raises ValueError where a copy would be needed; the memory must not change
+/// afterwards: what is computed from it then is undefined. The tensor keeps the array alive and never writes to it.
+///
+/// >>> import agtape as ag, numpy as np
+/// >>> ag.from_dlpack(np.arange(3.0)).tolist()
+/// [0.0, 1.0, 2.0]
+#[pyfunction]
+#[pyo3(signature = (x, device = None, copy = None))]
+pub fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&str>, copy: Option<bool>) -> PyResult<PyTensor> {
+    check_device(device)?;
+    if !x.hasattr("__dlpack__")? {
+        return Err(wrong_type("from_dlpack", x, "an object with __dlpack__"));
+    }
+    if let Ok(t) = x.cast::<PyTensor>() {
+        return match copy {
+            Some(false) => Ok(record_version(&t.get().tensor(), None).into()),
+            _ => leaf("from_dlpack", x, None, false),
+        };
+    }
+    let view = x.py().import("numpy")?.call_method1("from_dlpack", (x,))?;
+    match copy {
+        Some(false) => Ok(borrow("from_dlpack", &view)?.into()),
+        _ => leaf("from_dlpack", &view, None, false),
+    }
+}
+
+/// Adds this file's functions to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    functions!(m; asarray, from_dlpack);
+    Ok(())
+}
