@@ -3,6 +3,7 @@
 import math
 
 import agtape as ag
+from agtape.nn.functional.checks import kind_of
 
 _GAINS = {
     "linear": 1.0,
@@ -59,7 +60,7 @@ def uniform_(tensor, a=0.0, b=1.0):
     >>> bool((uniform_(ag.zeros(3), 2.0, 3.0) >= 2.0).all())
     True
     """
-    return _fill(tensor, ag.rand(tuple(tensor.shape), device=tensor.device) * (b - a) + a)
+    return tensor.assign_(_drawn("uniform_", ag.rand, tensor) * (b - a) + a)
 
 
 def normal_(tensor, mean=0.0, std=1.0):
@@ -79,7 +80,7 @@ def normal_(tensor, mean=0.0, std=1.0):
     >>> normal_(ag.zeros(3), std=0.0).tolist()
     [0.0, 0.0, 0.0]
     """
-    return _fill(tensor, ag.randn(tuple(tensor.shape), device=tensor.device) * std + mean)
+    return tensor.assign_(_drawn("normal_", ag.randn, tensor) * std + mean)
 
 
 def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
@@ -94,7 +95,7 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
         The tensor.
 
     Raises:
-        ValueError: a is not below b.
+        ValueError: a is not below b; TypeError: the tensor is not floating.
 
     >>> import agtape as ag
     >>> trunc_normal_(ag.zeros(100)).max().item() <= 2.0
@@ -102,11 +103,11 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
     """
     if not a < b:
         raise ValueError(f"trunc_normal_: a={a} and b={b}; expected a below b")
-    value = ag.randn(tuple(tensor.shape), device=tensor.device) * std + mean
+    value = _drawn("trunc_normal_", ag.randn, tensor) * std + mean
     for _ in range(8):
-        again = ag.randn(tuple(tensor.shape), device=tensor.device) * std + mean
+        again = _drawn("trunc_normal_", ag.randn, tensor) * std + mean
         value = ag.where((value < a) | (value > b), again, value)
-    return _fill(tensor, ag.clip(value, a, b))
+    return tensor.assign_(ag.clip(value, a, b))
 
 
 def constant_(tensor, val):
@@ -126,8 +127,7 @@ def constant_(tensor, val):
     >>> constant_(ag.zeros(2), 3.0).tolist()
     [3.0, 3.0]
     """
-    tensor.assign_(ag.full(tuple(tensor.shape), val, dtype=tensor.dtype, device=tensor.device))
-    return tensor
+    return tensor.assign_(ag.full_like(tensor, val))
 
 
 def zeros_(tensor):
@@ -236,10 +236,12 @@ def kaiming_normal_(tensor, a=0.0, mode="fan_in", nonlinearity="leaky_relu"):
     return normal_(tensor, 0.0, _kaiming_std("kaiming_normal_", tensor, a, mode, nonlinearity))
 
 
-def _fill(tensor, value):
-    """Give a tensor a new value of its own dtype."""
-    tensor.assign_(value if value.dtype == tensor.dtype else value.astype(tensor.dtype))
-    return tensor
+def _drawn(op, draw, tensor):
+    """Random numbers of a floating tensor's shape; float32 for the 16-bit types, which are rounded to at the end."""
+    if kind_of(tensor.dtype) != "float":
+        raise TypeError(f"{op}: the tensor is {tensor.dtype}; expected a floating dtype")
+    dtype = "float64" if tensor.dtype == "float64" else "float32"
+    return draw(tuple(tensor.shape), dtype=dtype, device=tensor.device)
 
 
 def _fans(op, tensor):

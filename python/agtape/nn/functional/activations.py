@@ -236,7 +236,7 @@ def softmax(input, dim=None, *, axis=None):
         A tensor of the same shape that sums to 1 along the axis.
 
     Raises:
-        IndexError: the axis does not exist; TypeError: both `dim` and `axis` are given.
+        ValueError: the axis does not exist; TypeError: both `dim` and `axis` are given.
 
     >>> import agtape as ag
     >>> ag.nn.functional.softmax(ag.tensor([3.0, 3.0]), dim=-1).tolist()
@@ -256,7 +256,7 @@ def log_softmax(input, dim=None, *, axis=None):
         A tensor of the same shape.
 
     Raises:
-        IndexError: the axis does not exist; TypeError: both `dim` and `axis` are given.
+        ValueError: the axis does not exist; TypeError: both `dim` and `axis` are given.
 
     >>> import agtape as ag
     >>> ag.nn.functional.log_softmax(ag.tensor([5.0]), dim=0).tolist()
@@ -276,13 +276,15 @@ def glu(input, dim=-1, *, axis=None):
         A tensor with half the length along the axis.
 
     Raises:
-        ValueError: the length is odd; IndexError: the axis does not exist.
+        ValueError: the length is odd, or the axis does not exist.
 
     >>> import agtape as ag
     >>> ag.nn.functional.glu(ag.tensor([4.0, 0.0])).tolist()
     [2.0]
     """
     where = dim if axis is None else axis
+    if not -input.ndim <= where < input.ndim:
+        raise ValueError(f"glu: axis {where} is out of range; the shape is {tuple(input.shape)}")
     if input.shape[where] % 2:
         raise ValueError(f"glu: the length along axis {where} is {input.shape[where]}; expected an even number")
     value, gate = ag.split(input, 2, axis=where)

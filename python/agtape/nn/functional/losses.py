@@ -23,10 +23,8 @@ def mse_loss(input, target, reduction="mean", weight=None):
     >>> ag.nn.functional.mse_loss(ag.tensor([1.0, 2.0]), ag.tensor([1.0, 4.0])).item()
     2.0
     """
-    target = as_tensor("mse_loss", "target", target, input)
-    same_shape("mse_loss", input, target)
-    values = ag.square(input - target)
-    return reduce("mse_loss", values, reduction) if weight is None else _weighted("mse_loss", values, weight, reduction)
+    values = ag.square(input - _target("mse_loss", target, input))
+    return _weighted("mse_loss", values, weight, reduction)
 
 
 def l1_loss(input, target, reduction="mean", weight=None):
@@ -48,10 +46,8 @@ def l1_loss(input, target, reduction="mean", weight=None):
     >>> ag.nn.functional.l1_loss(ag.tensor([1.0, 2.0]), ag.tensor([1.0, 4.0])).item()
     1.0
     """
-    target = as_tensor("l1_loss", "target", target, input)
-    same_shape("l1_loss", input, target)
-    values = ag.abs(input - target)
-    return reduce("l1_loss", values, reduction) if weight is None else _weighted("l1_loss", values, weight, reduction)
+    values = ag.abs(input - _target("l1_loss", target, input))
+    return _weighted("l1_loss", values, weight, reduction)
 
 
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
@@ -76,15 +72,9 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     """
     if not delta > 0:
         raise ValueError(f"huber_loss: delta is {delta!r}; expected a positive number")
-    target = as_tensor("huber_loss", "target", target, input)
-    same_shape("huber_loss", input, target)
-    distance = ag.abs(input - target)
+    distance = ag.abs(input - _target("huber_loss", target, input))
     values = ag.where(distance <= delta, ag.square(distance) * 0.5, (distance - 0.5 * delta) * delta)
-    return (
-        reduce("huber_loss", values, reduction)
-        if weight is None
-        else _weighted("huber_loss", values, weight, reduction)
-    )
+    return _weighted("huber_loss", values, weight, reduction)
 
 
 def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean", pos_weight=None):
@@ -108,8 +98,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean
     0.6931
     """
     op = "binary_cross_entropy_with_logits"
-    target = as_tensor(op, "target", target, input)
-    same_shape(op, input, target)
+    target = _target(op, target, input)
     if kind_of(target.dtype) != "float":
         target = target.astype(input.dtype)
     if pos_weight is None:
@@ -123,8 +112,17 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean
     return reduce(op, values, reduction)
 
 
+def _target(op, target, input):
+    """The target as a tensor of the input's shape."""
+    target = as_tensor(op, "target", target, input)
+    same_shape(op, input, target)
+    return target
+
+
 def _weighted(op, values, weight, reduction):
-    """Multiply each term by a weight; the mean divides by the sum of the weights."""
+    """The terms reduced; with weights each is multiplied by its own, and the mean divides by their sum."""
+    if weight is None:
+        return reduce(op, values, reduction)
     weight = as_tensor(op, "weight", weight, values)
     weighted = values * weight
     if reduction == "mean":
