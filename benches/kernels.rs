@@ -99,8 +99,8 @@ fn products(group: &mut Group<'_>) -> Result<()> {
         group.throughput(Throughput::Elements(2 * (n * n * n) as u64));
         measure(group, &format!("nn/{n}"), || Ok(vec![matmul(&a, &b)?]))?;
         if n == 512 {
-            measure(group, "nt/512", || Ok(vec![matmul(&a, &transpose(&b, 0, 1)?)?]))?;
-            measure(group, "tn/512", || Ok(vec![matmul(&transpose(&a, 0, 1)?, &b)?]))?;
+            measure(group, "nt/512", || Ok(vec![matmul(&a, &transpose("bench", &b, 0, 1)?)?]))?;
+            measure(group, "tn/512", || Ok(vec![matmul(&transpose("bench", &a, 0, 1)?, &b)?]))?;
         }
     }
     let (a, b) = (input(&[64, 64, 64])?, input(&[64, 64, 64])?);
@@ -129,7 +129,7 @@ fn copies(group: &mut Group<'_>) -> Result<()> {
     let x = input(&[1024, 1024])?;
     group.throughput(Throughput::Bytes(8 << 20));
     measure(group, "row-major/1024x1024", || Ok(vec![copy(&x)]))?;
-    measure(group, "transposed/1024x1024", || Ok(vec![copy(&transpose(&x, 0, 1)?)]))?;
+    measure(group, "transposed/1024x1024", || Ok(vec![copy(&transpose("bench", &x, 0, 1)?)]))?;
     measure(group, "flipped/1024x1024", || Ok(vec![copy(&flip(&x, Some(&[1]))?)]))?;
     measure(group, "concat/2 of 1024x1024", || Ok(vec![concat(&[x.clone(), x.clone()], 1)?]))?;
     let heads = input(&[8, 128, 16, 64])?;
