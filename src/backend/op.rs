@@ -33,6 +33,28 @@ pub enum UpdateKind {
     Adam,
 }
 
+/// Which of its optional parts a normalization has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NormForm {
+    /// Divides by the root mean square; the mean stays.
+    pub rms: bool,
+    /// There is a weight.
+    pub weight: bool,
+    /// There is a bias.
+    pub bias: bool,
+}
+
+/// Which of its optional parts a cross-entropy has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct EntropyForm {
+    /// There is a weight for each class.
+    pub weight: bool,
+    /// Rows whose label is arg 0 count for nothing.
+    pub ignores: bool,
+    /// Arg 1 is the share of the target that is spread over all classes.
+    pub smooths: bool,
+}
+
 /// What a node computes. Inputs are positional, attributes are fields, and numbers that change from step to step are the node's args.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
@@ -68,6 +90,26 @@ pub enum Op {
         /// The logarithm.
         log: bool,
     },
+    /// Inputs x, and if there are any weight and bias, vectors as long as x's last axis. Outputs (x - mean) rstd weight + bias for every
+    /// row along that axis, rstd, and the mean unless `rms`; statistics have x's compute type and its other axes. Arg eps (f64 bits).
+    LayerNorm(NormForm),
+    /// Inputs g, x, if there is one the weight, rstd, and the mean unless `rms`. Outputs the gradients of those of x, weight and bias that
+    /// bits 0 to 2 of `wanted` name. Arg eps (f64 bits).
+    LayerNormGrad {
+        /// As in the forward op.
+        rms: bool,
+        /// There is a weight among the inputs.
+        weight: bool,
+        /// The outputs.
+        wanted: u8,
+    },
+    /// Inputs logits with the classes along the last axis, integer labels, and if there are any class weights. Outputs for every row its
+    /// loss, the largest logit, the sum of e^(logit - largest), and its label's weight if there are weights or ignored rows; all in the
+    /// logits' compute type. Args the ignored label (i64 bits) and the smoothing (f64 bits).
+    CrossEntropy(EntropyForm),
+    /// Inputs g (as the loss), logits, labels, if there are any class weights, and the largest logits and the sums. Output the gradient of
+    /// the logits. Args as in the forward op.
+    CrossEntropyGrad(EntropyForm),
     /// Stable sort along the last axis, NaN last; outputs values and int64 positions.
     Sort {
         /// Largest first.
@@ -120,6 +162,12 @@ impl Op {
             Op::Cumprod(_) => "cumprod",
             Op::Softmax { log: false } => "softmax",
             Op::Softmax { log: true } => "log_softmax",
+            Op::LayerNorm(NormForm { rms: false, .. }) => "layer_norm",
+            Op::LayerNorm(NormForm { rms: true, .. }) => "rms_norm",
+            Op::LayerNormGrad { rms: false, .. } => "layer_norm_gradient",
+            Op::LayerNormGrad { rms: true, .. } => "rms_norm_gradient",
+            Op::CrossEntropy(_) => "cross_entropy",
+            Op::CrossEntropyGrad(_) => "cross_entropy_gradient",
             Op::Sort { .. } => "sort",
             Op::MatMul => "matmul",
             Op::View(ViewOp::Alias) => "alias",

@@ -99,7 +99,10 @@ pub fn set_place_hook(hook: fn() -> Option<String>) {
 
 /// Whether the op's kernel may refuse values, so that its line must be remembered.
 fn may_fail(op: &Op) -> bool {
-    matches!(op, Op::Gather(_) | Op::ScatterAdd(_) | Op::IndexPut(_) | Op::TakeAlong(_) | Op::ScatterAlong(_))
+    matches!(
+        op,
+        Op::Gather(_) | Op::ScatterAdd(_) | Op::IndexPut(_) | Op::TakeAlong(_) | Op::ScatterAlong(_) | Op::CrossEntropy(_)
+    )
 }
 
 /// Records an op: a pending node, on every recording tape for which some input leads to a leaf that wants a gradient.

@@ -1,6 +1,7 @@
 //! The registry of ops: which rule belongs to which op. Each family's file holds its shape rule, saved set and gradient together.
 pub mod binary;
 pub mod create;
+pub mod cross_entropy;
 pub mod cumulative;
 pub mod custom;
 pub mod einsum;
@@ -8,6 +9,7 @@ pub mod index;
 pub mod indexing;
 pub mod matmul;
 pub mod movement;
+pub mod norm;
 pub mod random;
 pub mod reduce;
 mod rule;
@@ -33,6 +35,10 @@ pub fn rule(op: &Op) -> &'static dyn Rule {
         Op::Cumsum { .. } => &cumulative::Cumsum,
         Op::Cumprod(_) => &cumulative::Cumprod,
         Op::Softmax { .. } => &softmax::Softmax,
+        Op::LayerNorm(_) => &norm::LayerNorm,
+        Op::LayerNormGrad { .. } => &norm::LayerNormGrad,
+        Op::CrossEntropy(_) => &cross_entropy::CrossEntropy,
+        Op::CrossEntropyGrad(_) => &cross_entropy::CrossEntropyGrad,
         Op::Sort { .. } => &sort::Sort,
         Op::MatMul => &matmul::MatMul,
         Op::View(_) | Op::Copy => &view::View,

@@ -130,7 +130,10 @@ fn overwrites_leaves(op: &Op) -> bool {
 
 /// Whether the kernel may refuse values.
 fn may_fail(op: &Op) -> bool {
-    matches!(op, Op::Gather(_) | Op::ScatterAdd(_) | Op::IndexPut(_) | Op::TakeAlong(_) | Op::ScatterAlong(_))
+    matches!(
+        op,
+        Op::Gather(_) | Op::ScatterAdd(_) | Op::IndexPut(_) | Op::TakeAlong(_) | Op::ScatterAlong(_) | Op::CrossEntropy(_)
+    )
 }
 
 /// A leaf node met on the walk, and how often the program reads it.

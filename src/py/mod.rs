@@ -27,6 +27,7 @@ mod object;
 mod options;
 mod random;
 mod reductions;
+mod rows;
 mod shapes;
 mod tape;
 mod tensor;
@@ -86,6 +87,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     elementwise::register(m)?;
     logic::register(m)?;
     reductions::register(m)?;
+    rows::register(m)?;
     shapes::register(m)?;
     joining::register(m)?;
     leaf::register(m)?;

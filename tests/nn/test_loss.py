@@ -3,6 +3,7 @@
 import agtape as ag
 import numpy as np
 import pytest
+from pool_bytes import class_bytes
 
 F = ag.nn.functional
 
@@ -116,6 +117,100 @@ def test_cross_entropy_gradients(smoothing, reduction, rng):
     assert ag.testing.gradcheck(weighted, (ag.tensor(x), ag.tensor(w)), order=2)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("has_weight", [False, True])
+@pytest.mark.parametrize("shape", [(4,), (5, 4), (3, 4, 2), (0, 4)])
+def test_T09_cross_entropy_to_second_order(smoothing, has_weight, shape, rng):
+    x, y, w = (
+        rng.standard_normal(shape),
+        rng.integers(0, 4, shape[:1] + shape[2:] if len(shape) > 1 else ()),
+        rng.random(4),
+    )
+    if y.size > 2:
+        y.flat[1] = -100
+    options = {"weight": ag.tensor(w + 0.5) if has_weight else None, "label_smoothing": smoothing}
+    for reduction in ("sum", "none"):
+        loss = lambda x, r=reduction: F.cross_entropy(x, ag.tensor(y), reduction=r, **options)  # noqa: E731
+        assert ag.testing.gradcheck(loss, ag.tensor(x), order=2)
+    with ag.grad_tape() as tape:
+        p = ag.param(x)
+        loss = F.cross_entropy(p, ag.tensor(y), reduction="sum", **options)
+        loss.backward(create_graph=True)
+        rows = {row.op: row.nodes for row in ag.tape_memory(tape).by_op}
+    assert rows["cross_entropy"] == rows["cross_entropy_gradient"] == 1
+
+
+def test_T06_third_derivatives_of_cross_entropy(rng):
+    x, u, v = (ag.tensor(rng.standard_normal((5, 4))) for _ in range(3))
+    y, w = ag.tensor(np.array([0, 3, -100, 2, 2])), ag.tensor(rng.random(4) + 0.5)
+
+    def third(weight):
+        loss = lambda x: ag.square(  # noqa: E731
+            F.cross_entropy(x, y, weight, reduction="none", label_smoothing=0.2)
+        ).sum()
+        second = ag.grad(lambda x: (ag.grad(loss)(x) * u).sum())
+        return ag.grad(lambda x: (second(x) * v).sum())(x).numpy()
+
+    # A weight that wants a gradient takes the way of small ops.
+    np.testing.assert_allclose(third(w), third(ag.param(w.numpy())), rtol=1e-9, atol=1e-11)
+
+
+def test_weights_that_want_a_gradient_change_no_value(rng):
+    x, y, w = rng.standard_normal((6, 4)), np.array([0, 3, 1, -100, 2, 2]), rng.random(4) + 0.5
+    for smoothing in (0.0, 0.3):
+        for reduction in ("mean", "sum", "none"):
+            how = {"label_smoothing": smoothing, "reduction": reduction}
+            grads, losses = [], []
+            for weight in (ag.tensor(w), ag.param(w)):
+                p = ag.param(x)
+                with ag.grad_tape():
+                    loss = F.cross_entropy(p, ag.tensor(y), weight, **how)
+                    total = loss.sum()
+                total.backward()
+                losses.append(loss.numpy())
+                grads.append(p.grad.numpy())
+            np.testing.assert_allclose(*losses, rtol=1e-13)
+            np.testing.assert_allclose(*grads, rtol=1e-12, atol=1e-15)
+
+
+def test_M01_cross_entropy_saves_logits_labels_and_two_numbers_a_row():
+    x, y = ag.param(np.ones((40, 64), np.float32)), ag.tensor(np.zeros(40, np.int64))
+    with ag.grad_tape() as tape:
+        loss = F.cross_entropy(ag.exp(x), y)
+    report = ag.tape_memory(tape)
+    rows = {row.op: row.nodes for row in report.by_op}
+    assert rows.pop("leaf") == 0
+    # The mean: sums of the losses and of what counts, of which only the second is needed.
+    assert rows == {"cross_entropy": 1, "exp": 1, "sum": 1, "divide": 1}
+    assert report.bytes_operands == class_bytes(8 * 40) + class_bytes(4)
+    assert report.bytes_activations == class_bytes(4 * 40 * 64) + 2 * class_bytes(4 * 40)
+    loss.backward()
+
+
+def test_cross_entropy_of_no_entries():
+    x = ag.param(np.ones((0, 3)))
+    with ag.grad_tape():
+        loss = F.cross_entropy(x, ag.tensor(np.zeros(0, np.int64)), reduction="sum")
+    loss.backward()
+    assert loss.item() == 0 and x.grad.shape == (0, 3)
+    assert np.isnan(F.cross_entropy(x, ag.tensor(np.zeros(0, np.int64))).item())
+    with pytest.raises(IndexError, match="target holds 0; expected integers from 0 to -1"):
+        F.cross_entropy(ag.ones((2, 0)), ag.tensor(np.zeros(2, np.int64))).item()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_cross_entropy_computes_in_float32_and_rounds_once(dtype, rng):
+    x = ag.tensor(rng.standard_normal((300, 50)) * 4 + 30).astype(dtype)
+    y = rng.integers(0, 50, 300)
+    exact = cross_entropy_reference(x.astype("float64").numpy(), y, reduction="none")
+    unit = {"float32": 2.0**-22, "float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+    losses = F.cross_entropy(x, ag.tensor(y), reduction="none")
+    assert str(losses.dtype) == dtype
+    np.testing.assert_allclose(losses.numpy().astype(np.float64), exact, rtol=unit * 1.01, atol=1e-6)
+    total = F.cross_entropy(x, ag.tensor(y), reduction="sum").astype("float64").item()
+    np.testing.assert_allclose(total, exact.sum(), rtol=unit * 1.01)
+
+
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
 def test_cross_entropy_takes_labels_of_any_integer_type(dtype, rng):
     x, y = rng.standard_normal((5, 3)), np.array([0, 2, 1, 1, 2])
@@ -181,6 +276,21 @@ def test_U01_labels_out_of_range_given_on_the_host_raise_at_the_call():
 def test_U01_labels_out_of_range_in_a_tensor_raise_when_read():
     with pytest.raises(IndexError):
         F.cross_entropy(ag.ones((2, 3)), ag.tensor(np.array([0, 3]))).item()
+
+
+@pytest.mark.parametrize("label", [3, -1, -100])
+def test_U01_a_wrong_label_in_a_tensor_is_named_with_the_line(label):
+    x, y = ag.ones((3, 3)), ag.tensor(np.array([0, label, 99]))
+    ignored = None if label == -100 else -100
+    loss = F.cross_entropy(x, y, ignore_index=ignored)
+    or_ignored = "" if ignored is None else " or the ignored value -100"
+    expected = (
+        rf"cross_entropy: target holds {label}; expected integers from 0 to 2{or_ignored} \(called at .*test_loss.py:"
+    )
+    for _ in range(2):
+        with pytest.raises(IndexError, match=expected):
+            loss.item()
+    assert ag.ones(2).sum().item() == 2
 
 
 def test_U01_losses_name_what_does_not_fit():

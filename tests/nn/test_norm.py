@@ -1,8 +1,10 @@
 """Normalization: values against NumPy, gradients, running statistics as unrecorded buffers."""
 
 import agtape as ag
+import ml_dtypes
 import numpy as np
 import pytest
+from pool_bytes import class_bytes
 
 F = ag.nn.functional
 
@@ -39,6 +41,159 @@ def test_rms_norm_equals_numpy(rng):
     assert ag.testing.gradcheck(lambda x, w: F.rms_norm(x, (6,), w), (ag.tensor(x), ag.tensor(w)), order=2)
     layer = ag.nn.RMSNorm(6)
     np.testing.assert_allclose(layer(ag.tensor(x.astype(np.float32))).numpy(), expected / w, rtol=1e-4)
+
+
+def composite(x, w, b, eps, rms):
+    """A norm made of small ops."""
+    centred = x if rms else x - x.mean(axis=-1, keepdims=True)
+    return centred * ag.rsqrt(ag.square(centred).mean(axis=-1, keepdims=True) + eps) * w + b
+
+
+NORMS = {
+    "layer_norm": lambda x, w, b: F.layer_norm(x, w.shape, w, b, 0.1),
+    "rms_norm": lambda x, w, b: F.rms_norm(x, w.shape, w, 0.1) + b,
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_T06_third_derivatives_equal_those_of_small_ops(name, rng):
+    x, w, b, *along = (ag.tensor(rng.standard_normal(s)) for s in [(3, 5), 5, 5, (3, 5), (3, 5), 5, 5])
+
+    def third(function):
+        def first(x, w, b):
+            return ag.grad(lambda *a: (ag.tanh(function(*a)) * along[0]).sum(), argnums=(0, 1, 2))(x, w, b)
+
+        def second(x, w, b):
+            dx, dw, db = first(x, w, b)
+            return (dx * along[1]).sum() + (dw * along[2]).sum() + (db * along[3]).sum()
+
+        slopes = ag.grad(second, argnums=(0, 1, 2))
+        bend = ag.grad(lambda *a: sum(ag.square(s).sum() for s in slopes(*a)), argnums=(0, 1, 2))
+        return [*first(x, w, b), *slopes(x, w, b), *bend(x, w, b)]
+
+    small = lambda x, w, b: composite(x, w, b, 0.1, name == "rms_norm")  # noqa: E731
+    for got, expected in zip(third(NORMS[name]), third(small)):
+        np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("wanted", ["x", "w", "b", "xw", "xb", "wb", "xwb"])
+def test_T03_each_gradient_alone_equals_all_of_them(name, wanted, rng):
+    arrays = {n: rng.standard_normal(s) for n, s in zip("xwb", [(4, 2, 7), 7, 7])}
+    outer, grads = ag.tensor(rng.standard_normal((4, 2, 7))), []
+    for chosen in (wanted, "xwb"):
+        leaves = {n: ag.param(a) if n in chosen else ag.tensor(a) for n, a in arrays.items()}
+        with ag.grad_tape():
+            loss = (NORMS[name](*leaves.values()) * outer).sum()
+        loss.backward()
+        grads.append([leaves[n].grad.numpy() for n in wanted])
+        assert all(leaves[n].grad is None for n in "xwb" if n not in chosen)
+    for alone, together in zip(*grads):
+        np.testing.assert_allclose(alone, together, rtol=1e-13, atol=1e-14)
+
+
+def saved(build):
+    """The report of a tape, and its rows by op."""
+    with ag.grad_tape() as tape:
+        loss = build()
+    report = ag.tape_memory(tape)
+    loss.backward()
+    return report, {row.op: row.nodes for row in report.by_op}
+
+
+def test_M01_a_norm_saves_its_input_its_weight_and_two_numbers_a_row(rng):
+    x, w, b = (
+        ag.param(np.ones((40, 64), np.float32)),
+        ag.param(np.ones(64, np.float32)),
+        ag.param(np.ones(64, np.float32)),
+    )
+    report, rows = saved(lambda: F.layer_norm(ag.exp(x), 64, w, b).sum())
+    assert rows["layer_norm"] == 1 and set(rows) == {"layer_norm", "exp", "sum", "leaf"}
+    assert report.bytes_operands == class_bytes(4 * 64)
+    # exp saves the same values that the norm saves.
+    assert report.bytes_activations == class_bytes(4 * 40 * 64) + 2 * class_bytes(4 * 40)
+    report, rows = saved(lambda: F.rms_norm(ag.exp(x), 64, w).sum())
+    assert rows["rms_norm"] == 1
+    assert report.bytes_operands == class_bytes(4 * 64)
+    assert report.bytes_activations == class_bytes(4 * 40 * 64) + class_bytes(4 * 40)
+    report, _ = saved(lambda: F.layer_norm(ag.ones((40, 64)), 64, None, b).sum())
+    assert report.bytes_needed == 0
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_the_gradient_is_one_op(name, rng):
+    leaves = [ag.param(rng.standard_normal(s)) for s in [(3, 5), 5, 5]]
+    with ag.grad_tape() as tape:
+        loss = ag.square(NORMS[name](*leaves)).sum()
+        loss.backward(create_graph=True)
+        rows = {row.op: row.nodes for row in ag.tape_memory(tape).by_op}
+    assert rows[f"{name}_gradient"] == 1
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0), (2, 0, 4)])
+def test_norms_of_nothing(name, shape):
+    x, w, b = ag.param(np.ones(shape)), ag.param(np.ones(shape[-1])), ag.param(np.ones(shape[-1]))
+    with ag.grad_tape():
+        y = NORMS[name](x, w, b)
+        loss = y.sum()
+    loss.backward()
+    assert y.shape == shape and loss.item() == 0
+    for leaf in (x, w, b):
+        assert leaf.grad.shape == leaf.shape
+        assert (leaf.grad.numpy() == 0).all()
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize(("dtype", "unit"), [("float16", 2.0**-11), ("bfloat16", 2.0**-8)])
+def test_norms_of_16_bits_round_once(name, dtype, unit, rng):
+    of = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float16
+    x, w, b = (rng.standard_normal(s).astype(of).astype(np.float64) for s in [(64, 96), 96, 96])
+    exact = NORMS[name](*map(ag.tensor, (x, w, b * (name == "layer_norm")))).numpy()
+    y = NORMS[name](*(ag.tensor(a).astype(dtype) for a in (x, w, b * (name == "layer_norm"))))
+    assert str(y.dtype) == dtype
+    np.testing.assert_array_less(np.abs(y.numpy().astype(np.float64) - exact), unit * np.abs(exact) * 1.01 + 1e-6)
+
+
+def test_T14_norms_of_long_rows_with_a_large_mean(rng):
+    x = (rng.standard_normal((3, 1 << 16)) + 100).astype(np.float32)
+    wide = x.astype(np.float64)
+    expected = layer_norm_reference(wide, -1, 1, 0, 1e-5)
+    # The mean is rounded to float32: half a unit of 100.
+    np.testing.assert_allclose(F.layer_norm(ag.tensor(x), 1 << 16).numpy(), expected, rtol=1e-6, atol=4e-6)
+    mean_square = np.sqrt((wide**2).mean(-1, keepdims=True))
+    np.testing.assert_allclose(F.rms_norm(ag.tensor(x), 1 << 16, eps=0.0).numpy(), wide / mean_square, rtol=3e-7)
+    w = ag.param(np.ones(8, np.float32))
+    rows = rng.standard_normal((1 << 16, 8)).astype(np.float32)
+    with ag.grad_tape():
+        loss = F.layer_norm(ag.tensor(rows), 8, w).sum()
+    loss.backward()
+    terms = layer_norm_reference(rows.astype(np.float64), -1, 1, 0, 1e-5)
+    assert (np.abs(w.grad.numpy() - terms.sum(0)) <= 1e-6 * np.abs(terms).sum(0)).all()
+
+
+def test_T16_plans_cut_elsewhere_change_no_bit(rng):
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in [(700, 3, 96), 96, 96]]
+    results = []
+    for fuse, reads in [(True, False), (False, False), (True, True)]:
+        leaves = list(map(ag.param, arrays))
+        with ag.options(fuse=fuse), ag.grad_tape():
+            y = F.layer_norm(ag.tanh(leaves[0]).transpose(0, 1), 96, *leaves[1:])
+            if reads:
+                y.numpy()
+            loss = ag.square(y + 1.0).sum()
+            loss.backward()
+        results.append([y.numpy(), *(leaf.grad.numpy() for leaf in leaves)])
+    for other in results[1:]:
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(results[0], other))
+
+
+def test_norms_promote_like_the_small_ops_they_stand_for():
+    half, single = ag.ones((2, 3), dtype="float16"), ag.ones(3)
+    assert str(F.layer_norm(half, 3).dtype) == "float16"
+    assert str(F.layer_norm(half, 3, single).dtype) == "float32"
+    assert str(F.layer_norm(ag.ones((2, 3)), 3, single.astype("float64")).dtype) == "float64"
+    assert str(F.rms_norm(ag.ones((2, 3), dtype="int64"), 3).dtype) == "float32"
 
 
 def test_U01_norms_name_shapes():

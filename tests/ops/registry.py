@@ -5,6 +5,7 @@ import numpy as np
 from ops.row import Row, cube, one, two
 from ops.rows_elementwise import BINARY, UNARY
 from ops.rows_movement import INDEXING, JOINING, SHAPES
+from ops.rows_nn import NETWORK
 from ops.rows_reductions import ALONG, REDUCTIONS
 from ops.samples import FLOATS
 
@@ -96,7 +97,7 @@ SPECIAL = [
     ),
 ]
 
-ROWS = [*UNARY, *BINARY, *REDUCTIONS, *ALONG, *SHAPES, *JOINING, *INDEXING, *LINEAR, *SPECIAL]
+ROWS = [*UNARY, *BINARY, *REDUCTIONS, *ALONG, *SHAPES, *JOINING, *INDEXING, *LINEAR, *NETWORK, *SPECIAL]
 
 # What is made from nothing: name, call by library and size, dtype.
 CREATION = [
@@ -129,6 +130,9 @@ ELSEWHERE = {
     "sgd": "optim/test_optimizers.py",
     "sgd_momentum": "optim/test_optimizers.py",
     "adam": "optim/test_optimizers.py",
+    "layer_norm_gradient": "nn/test_norm.py",
+    "rms_norm_gradient": "nn/test_norm.py",
+    "cross_entropy_gradient": "nn/test_loss.py",
 }
 # Public functions without a value that NumPy could tell, or that give no tensor: where they are tested.
 FUNCTIONS_ELSEWHERE = {

@@ -3,6 +3,7 @@ mod along;
 mod arg_extreme;
 mod concat;
 mod copy;
+mod cross_entropy;
 mod cumulative;
 mod elementwise;
 mod generate;
@@ -10,11 +11,14 @@ mod index;
 mod interrupt;
 pub mod math;
 mod matmul;
+mod norm;
+mod norm_gradient;
 mod order;
 mod parallel;
 mod random;
 mod real;
 mod reduce;
+mod rows;
 mod scatter;
 mod slice_assign;
 mod softmax;
@@ -72,6 +76,10 @@ pub fn run(kernel: &Prepared, ins: &[View], outs: &[View], shape: &[usize], args
         Op::Cumsum { axis, reverse } => cumulative::cumsum(*axis, *reverse, ins, outs),
         Op::Cumprod(axis) => cumulative::cumprod(*axis, ins, outs),
         Op::Softmax { log } => softmax::run(*log, ins, outs),
+        Op::LayerNorm(form) => norm::run(*form, ins, outs, args),
+        Op::LayerNormGrad { rms, weight, wanted } => norm_gradient::run(*rms, *weight, *wanted, ins, outs),
+        Op::CrossEntropy(form) => cross_entropy::run(*form, ins, outs, args),
+        Op::CrossEntropyGrad(form) => cross_entropy::run_gradient(*form, ins, outs, args),
         Op::Sort { descending } => sort::run(*descending, ins, outs, args),
         Op::MatMul => matmul::run(ins, outs, args),
         Op::Copy => copy::run(ins, outs, args),

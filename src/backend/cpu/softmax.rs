@@ -1,16 +1,10 @@
 //! Softmax and its logarithm along the last axis, stable: the row's largest value is subtracted first.
 use super::elementwise::isa::{Isa, versions};
-use super::real::{Real, by_real};
+use super::math;
+use super::real::by_real;
+use super::rows::{LANES, Lane, OutRows, Row, Rows, filled, fold, largest, split, walk};
 use super::view::View;
-use super::walk::runs;
-use super::{math, parallel};
 use crate::error::{Error, Result};
-use half::slice::HalfFloatSliceExt;
-
-/// Elements that are worked on side by side; the order of a row's sum depends on its length alone.
-const LANES: usize = 16;
-/// Elements that are worth a task of their own.
-const GRAIN: usize = 16 << 10;
 
 /// Softmax of every row (`log`: its logarithm). Rows with a NaN, an infinity or nothing but -infinity give NaN as in NumPy's formula.
 pub fn run(log: bool, ins: &[View], outs: &[View]) -> Result<()> {
@@ -21,25 +15,13 @@ pub fn run(log: bool, ins: &[View], outs: &[View]) -> Result<()> {
     by_real!(x.dtype, "softmax: dtype", rows(log, x, out))
 }
 
-/// What a stored float adds to `Real`: moving whole rows and the row kernel of its compute type.
-trait Row: Real {
-    /// Widens a row whose elements lie side by side.
-    fn read(from: &[Self], to: &mut [Self::Wide]);
-
-    /// Rounds a row to the stored type.
-    fn write(from: &[Self::Wide], to: &mut [Self]);
-
+/// A type whose rows have a kernel.
+trait Kernel: Lane {
     /// The row in place.
-    fn row(isa: Isa, log: bool, row: &mut [Self::Wide]);
+    fn row(isa: Isa, log: bool, row: &mut [Self]);
 }
 
-impl Row for f64 {
-    fn read(from: &[f64], to: &mut [f64]) {
-        to.copy_from_slice(from);
-    }
-    fn write(from: &[f64], to: &mut [f64]) {
-        to.copy_from_slice(from);
-    }
+impl Kernel for f64 {
     fn row(_: Isa, log: bool, row: &mut [f64]) {
         let top = row.iter().fold(f64::NEG_INFINITY, |m, &x| if x > m { x } else { m });
         let mut sum = 0.0;
@@ -54,72 +36,30 @@ impl Row for f64 {
     }
 }
 
-macro_rules! narrow_row {
-    ($($t:ty, $read:ident, $write:ident;)*) => {$(
-        impl Row for $t {
-            fn read(from: &[$t], to: &mut [f32]) {
-                from.$read(to);
-            }
-            fn write(from: &[f32], to: &mut [$t]) {
-                to.$write(from);
-            }
-            fn row(isa: Isa, log: bool, row: &mut [f32]) {
-                // SAFETY: `Isa::get` found the instructions.
-                unsafe { row_f32(isa, log, row) }
-            }
-        }
-    )*};
-}
-narrow_row! {
-    f32, clone_into_slice, copy_from_slice;
-    half::f16, convert_to_f32_slice, convert_from_f32_slice;
-    half::bf16, convert_to_f32_slice, convert_from_f32_slice;
-}
-
-/// What the 16-bit floats' slices do by conversion.
-trait CloneIntoSlice<T> {
-    fn clone_into_slice(&self, to: &mut [T]);
-}
-impl CloneIntoSlice<f32> for [f32] {
-    fn clone_into_slice(&self, to: &mut [f32]) {
-        to.copy_from_slice(self);
+impl Kernel for f32 {
+    fn row(isa: Isa, log: bool, row: &mut [f32]) {
+        // SAFETY: `Isa::get` found the instructions.
+        unsafe { row_f32(isa, log, row) }
     }
 }
 
-fn rows<T: Row>(log: bool, x: &View, out: &View) -> Result<()>
-where
-    T::Wide: Default,
-{
-    let (Some((&n, lead)), Some((&step, lead_strides))) = (x.shape.split_last(), x.strides.split_last()) else {
-        return Err(Error::Internal("softmax: no axis"));
-    };
+fn rows<T: Row<Wide: Kernel>>(log: bool, x: &View, out: &View) -> Result<()> {
+    let Some((&n, lead)) = x.shape.split_last() else { return Err(Error::Internal("softmax: no axis")) };
     let count: usize = lead.iter().product();
     if n == 0 || count == 0 {
         return Ok(());
     }
-    // A row of its own for `runs`, which wants an axis.
-    let (lead, lead_strides) = if lead.is_empty() { (&[1][..], &[0][..]) } else { (lead, lead_strides) };
-    let row_step = lead_strides[lead.len() - 1];
-    let (isa, x, out) = (Isa::get(), *x, *out);
-    let per_task = GRAIN.div_ceil(n);
-    let tasks = if count * n <= 2 * GRAIN { 1 } else { count.div_ceil(per_task) };
-    parallel::for_each(tasks, |t| {
-        let range = if tasks == 1 { 0..count } else { t * per_task..((t + 1) * per_task).min(count) };
-        let mut wide = vec![T::Wide::default(); n];
-        runs(lead, [lead_strides], range, |flat, [offset], len| {
-            for r in 0..len {
-                // SAFETY: row flat + r of the input, and of the output, where it is this task's own.
-                unsafe {
-                    let from = x.as_ptr::<T>().cast_const().offset(offset + r as isize * row_step);
-                    let to = std::slice::from_raw_parts_mut(out.as_ptr::<T>().add((flat + r) * n), n);
-                    if step == 1 {
-                        T::read(std::slice::from_raw_parts(from, n), &mut wide);
-                    } else {
-                        wide.iter_mut().enumerate().for_each(|(i, w)| *w = (*from.offset(i as isize * step)).widen());
-                    }
-                    T::row(isa, log, &mut wide);
-                    T::write(&wide, to);
-                }
+    let isa = Isa::get();
+    split(count, n, |range| {
+        let (mut from, mut to) = (Rows::<T>::new(x), OutRows::<T>::new(out, n));
+        walk(lead, [x.strides], range, |row, [offset]| {
+            // SAFETY: the walk stays inside the input; the row of the output is this task's own.
+            unsafe {
+                let x = from.at(offset);
+                to.put(row, |y| {
+                    y.copy_from_slice(x);
+                    Kernel::row(isa, log, y);
+                });
             }
         });
     });
@@ -136,18 +76,11 @@ versions!(
 /// None needed: unsafe only to fit `versions`.
 #[inline(always)]
 unsafe fn row_body(log: bool, row: &mut [f32]) {
+    let top = largest(row);
     let (full, rest) = row.as_chunks_mut::<LANES>();
-    // The rest as one chunk, filled up with what changes neither the largest value nor the sum.
-    let mut last = [f32::NEG_INFINITY; LANES];
-    last[..rest.len()].copy_from_slice(rest);
-    let mut tops = last;
-    for chunk in full.iter() {
-        for l in 0..LANES {
-            tops[l] = if chunk[l] > tops[l] { chunk[l] } else { tops[l] };
-        }
-    }
-    // A NaN is passed over here, or stays if it comes last: either way it reaches the sum.
-    let top = fold(tops, |a, b| if b > a { b } else { a });
+    // The rest as one chunk, filled up with what does not change the sum.
+    let mut last = filled(rest, f32::NEG_INFINITY);
+    // A NaN that `largest` passed over reaches the sum.
     let mut sums = [0f64; LANES];
     for chunk in full.iter_mut() {
         add_exp(log, chunk, top, &mut sums);
@@ -165,19 +98,6 @@ unsafe fn row_body(log: bool, row: &mut [f32]) {
         let scale = (1.0 / sum) as f32;
         row.iter_mut().for_each(|x| *x *= scale);
     }
-}
-
-/// The lanes' value, halves folded onto each other.
-#[inline(always)]
-fn fold<T: Copy>(mut lanes: [T; LANES], f: impl Fn(T, T) -> T) -> T {
-    let mut half = LANES / 2;
-    while half > 0 {
-        for l in 0..half {
-            lanes[l] = f(lanes[l], lanes[l + half]);
-        }
-        half /= 2;
-    }
-    lanes[0]
 }
 
 /// Shifts a chunk, adds its exponentials to the sums and keeps them unless `log`.

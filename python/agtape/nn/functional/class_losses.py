@@ -1,6 +1,7 @@
 """Owns the losses over classes: cross-entropy from logits and the negative log-likelihood."""
 
 import agtape as ag
+from agtape import _core
 from agtape.nn.functional.checks import as_indices, as_tensor, kind_of, reduce
 
 
@@ -29,13 +30,21 @@ def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="m
     axis = _class_axis("cross_entropy", input)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"cross_entropy: label_smoothing is {label_smoothing!r}; expected a number from 0 to 1")
-    logp = ag.log_softmax(input, axis=axis)
     target_dtype = getattr(target, "dtype", None)
     if target_dtype is not None and kind_of(target_dtype) == "float" and tuple(target.shape) == tuple(input.shape):
-        return _soft_labels(
-            logp, as_tensor("cross_entropy", "target", target, input), axis, weight, reduction, label_smoothing
-        )
-    return _hard_labels("cross_entropy", logp, target, axis, weight, ignore_index, reduction, label_smoothing)
+        target = as_tensor("cross_entropy", "target", target, input)
+        logp = ag.log_softmax(input, axis=axis)
+        return _soft_labels(logp, target, axis, weight, reduction, label_smoothing)
+    if weight is not None:
+        weight = as_tensor("cross_entropy", "weight", weight, input)
+        if weight.requires_grad:
+            # The row kernel takes class weights as constants.
+            logp = ag.log_softmax(input, axis=axis)
+            return _hard_labels("cross_entropy", logp, target, axis, weight, ignore_index, reduction, label_smoothing)
+        _check_class_weight("cross_entropy", weight, input.shape[axis])
+    target, is_clean = _labels("cross_entropy", target, input, axis, ignore_index)
+    ignored = None if is_clean else ignore_index
+    return _core.cross_entropy(input, target, weight, axis, ignored, label_smoothing, reduction)
 
 
 def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean"):
@@ -63,14 +72,8 @@ def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean")
 
 def _hard_labels(op, logp, target, axis, weight, ignore_index, reduction, smoothing):
     """The loss of integer labels, of log-probabilities along `axis`."""
-    classes = logp.shape[axis]
-    target, is_clean = as_indices(op, "target", target, classes, logp, ignore_index)
-    shape = tuple(logp.shape)
-    expected = shape[:axis] + shape[axis + 1 :]
-    if tuple(target.shape) != expected:
-        raise ValueError(
-            f"{op}: input has shape {shape} and target {tuple(target.shape)}; expected labels of shape {expected}"
-        )
+    target, is_clean = _labels(op, target, logp, axis, ignore_index)
+    shape, classes, expected = tuple(logp.shape), logp.shape[axis], tuple(target.shape)
     labels = target.reshape(shape[:axis] + (1,) + shape[axis + 1 :])
     is_counted = None
     if not is_clean and ignore_index is not None and not (ignore_index < 0 and str(target.dtype) == "uint8"):
@@ -92,6 +95,18 @@ def _hard_labels(op, logp, target, axis, weight, ignore_index, reduction, smooth
             share = is_counted if share is None else ag.where(is_counted, share, 0.0)
         return loss.mean() if share is None else loss.sum() / share.sum()
     return reduce(op, loss.reshape(expected), reduction)
+
+
+def _labels(op, target, input, axis, ignore_index):
+    """Labels of the input's shape without the class axis, and whether they are known to be classes with none ignored."""
+    target, is_clean = as_indices(op, "target", target, input.shape[axis], input, ignore_index)
+    shape = tuple(input.shape)
+    expected = shape[:axis] + shape[axis + 1 :]
+    if tuple(target.shape) != expected:
+        raise ValueError(
+            f"{op}: input has shape {shape} and target {tuple(target.shape)}; expected labels of shape {expected}"
+        )
+    return target, is_clean
 
 
 def _unweighted(op, picked, is_counted, shape, reduction):
@@ -122,19 +137,20 @@ def _label_weight(op, weight, labels, classes, logp):
     if weight is None:
         return None
     weight = as_tensor(op, "weight", weight, logp)
-    if tuple(weight.shape) != (classes,):
-        raise ValueError(f"{op}: weight has shape {tuple(weight.shape)}; expected ({classes},), one per class")
+    _check_class_weight(op, weight, classes)
     return weight[labels]
 
 
 def _along(weight, axis, logp):
     """A weight per class, shaped to multiply along the class axis."""
     weight = as_tensor("cross_entropy", "weight", weight, logp)
-    if tuple(weight.shape) != (logp.shape[axis],):
-        raise ValueError(
-            f"cross_entropy: weight has shape {tuple(weight.shape)}; expected ({logp.shape[axis]},), one per class"
-        )
+    _check_class_weight("cross_entropy", weight, logp.shape[axis])
     return weight.reshape([-1] + [1] * (logp.ndim - axis - 1))
+
+
+def _check_class_weight(op, weight, classes):
+    if tuple(weight.shape) != (classes,):
+        raise ValueError(f"{op}: weight has shape {tuple(weight.shape)}; expected ({classes},), one per class")
 
 
 def _class_axis(op, input):

@@ -1,6 +1,7 @@
 """Owns the normalization functions."""
 
 import agtape as ag
+from agtape import _core
 
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
@@ -22,10 +23,8 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     >>> ag.nn.functional.layer_norm(ag.tensor([[1.0, 3.0]]), (2,), eps=0.0).tolist()
     [[-1.0, 1.0]]
     """
-    axis = _last_axes("layer_norm", input, normalized_shape, weight, bias)
-    centred = input - input.mean(axis=axis, keepdims=True)
-    scale = ag.rsqrt(ag.square(centred).mean(axis=axis, keepdims=True) + eps)
-    return _affine(centred * scale, weight, bias)
+    axes = _count_axes("layer_norm", input, normalized_shape, weight, bias)
+    return _core.layer_norm(input, axes, weight, bias, eps)
 
 
 def rms_norm(input, normalized_shape, weight=None, eps=None):
@@ -47,9 +46,9 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     >>> ag.nn.functional.rms_norm(ag.tensor([[3.0, -3.0]]), 2, eps=0.0).tolist()
     [[1.0, -1.0]]
     """
-    axis = _last_axes("rms_norm", input, normalized_shape, weight, None)
-    eps = _EPSILON[str(input.dtype)] if eps is None else eps
-    return _affine(input * ag.rsqrt(ag.square(input).mean(axis=axis, keepdims=True) + eps), weight, None)
+    axes = _count_axes("rms_norm", input, normalized_shape, weight, None)
+    eps = _EPSILON.get(str(input.dtype), _EPSILON["float32"]) if eps is None else eps
+    return _core.rms_norm(input, axes, weight, eps)
 
 
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):
@@ -102,8 +101,8 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
-def _last_axes(op, input, normalized_shape, weight, bias):
-    """The axes to normalize over, after checking every shape against `normalized_shape`."""
+def _count_axes(op, input, normalized_shape, weight, bias):
+    """The number of axes to normalize over, after checking every shape against `normalized_shape`."""
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
         raise ValueError(f"{op}: the input has shape {tuple(input.shape)}; expected one that ends in {shape}")
@@ -111,18 +110,14 @@ def _last_axes(op, input, normalized_shape, weight, bias):
         raise ValueError(f"{op}: the weight has shape {tuple(weight.shape)}; expected {shape}")
     if bias is not None and tuple(bias.shape) != shape:
         raise ValueError(f"{op}: the bias has shape {tuple(bias.shape)}; expected {shape}")
-    return -1 if len(shape) == 1 else tuple(range(-len(shape), 0))
-
-
-def _affine(normed, weight, bias):
-    if weight is not None:
-        normed = normed * weight
-    return normed if bias is None else normed + bias
+    return len(shape)
 
 
 def _channel_affine(normed, weight, bias):
     """Scale and shift along axis 1."""
-    return _affine(normed, *(t if t is None else _by_channel(t, normed.ndim) for t in (weight, bias)))
+    if weight is not None:
+        normed = normed * _by_channel(weight, normed.ndim)
+    return normed if bias is None else normed + _by_channel(bias, normed.ndim)
 
 
 def _by_channel(tensor, ndim):

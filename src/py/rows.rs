@@ -1,0 +1,92 @@
+//! Normalizations and cross-entropy, as functions that `nn.functional` calls once it has checked what it was given.
+// Each argument is one of its own, so that Python pays for no container.
+#![allow(clippy::too_many_arguments)]
+use super::arguments::array;
+use super::tensor::PyTensor;
+use crate::graph::Tensor;
+use crate::ops::cross_entropy::{Entropy, Reduction, cross_entropy as entropy};
+use crate::ops::norm::{Norm, norm};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+fn given(op: &str, t: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Tensor>> {
+    t.map(|t| array(op, t)).transpose()
+}
+
+/// x made to have mean 0 and variance 1 over its last axes, scaled by weight and shifted by bias, which have their shape.
+///
+/// axes: how many. eps: added to the variance. Raises ValueError if shapes do not fit.
+///
+/// >>> from agtape import _core
+/// >>> import agtape as ag
+/// >>> _core.layer_norm(ag.tensor([[1.0, 3.0]]), 1, eps=0.0).tolist()
+/// [[-1.0, 1.0]]
+#[pyfunction]
+#[pyo3(signature = (x, axes, weight = None, bias = None, eps = 1e-5))]
+pub fn layer_norm(
+    x: &Bound<'_, PyAny>,
+    axes: usize,
+    weight: Option<&Bound<'_, PyAny>>,
+    bias: Option<&Bound<'_, PyAny>>,
+    eps: f64,
+) -> PyResult<PyTensor> {
+    let op = "layer_norm";
+    let (weight, bias) = (given(op, weight)?, given(op, bias)?);
+    Ok(norm(Norm { axes, rms: false, eps }, &array(op, x)?, weight.as_ref(), bias.as_ref())?.into())
+}
+
+/// x divided by the root of its mean square over the last axes, scaled by weight, which has their shape.
+///
+/// axes: how many. eps: added to the mean square. Raises ValueError if shapes do not fit.
+///
+/// >>> from agtape import _core
+/// >>> import agtape as ag
+/// >>> _core.rms_norm(ag.tensor([[3.0, -3.0]]), 1, eps=0.0).tolist()
+/// [[1.0, -1.0]]
+#[pyfunction]
+#[pyo3(signature = (x, axes, weight = None, eps = 1e-5))]
+pub fn rms_norm(x: &Bound<'_, PyAny>, axes: usize, weight: Option<&Bound<'_, PyAny>>, eps: f64) -> PyResult<PyTensor> {
+    let op = "rms_norm";
+    let weight = given(op, weight)?;
+    Ok(norm(Norm { axes, rms: true, eps }, &array(op, x)?, weight.as_ref(), None)?.into())
+}
+
+/// Cross-entropy of logits with integer labels, which have the logits' shape without the class axis. Class weights are constants.
+///
+/// axis: of the classes. ignore_index: the label whose entries count for nothing, or None. Raises ValueError or TypeError for what does
+/// not fit, and IndexError for a label out of range when the result is computed.
+///
+/// >>> from agtape import _core
+/// >>> import agtape as ag
+/// >>> round(_core.cross_entropy(ag.zeros((2, 4)), ag.tensor([0, 3])).item(), 4)
+/// 1.3863
+#[pyfunction]
+#[pyo3(signature = (x, labels, weight = None, axis = -1, ignore_index = None, label_smoothing = 0.0, reduction = "mean"))]
+pub fn cross_entropy(
+    x: &Bound<'_, PyAny>,
+    labels: &Bound<'_, PyAny>,
+    weight: Option<&Bound<'_, PyAny>>,
+    axis: i64,
+    ignore_index: Option<i64>,
+    label_smoothing: f64,
+    reduction: &str,
+) -> PyResult<PyTensor> {
+    let op = "cross_entropy";
+    let reduction = match reduction {
+        "mean" => Reduction::Mean,
+        "sum" => Reduction::Sum,
+        "none" => Reduction::None,
+        other => {
+            let message = format!("{op}: reduction is '{other}'; expected 'mean', 'sum' or 'none'");
+            return Err(PyValueError::new_err(message));
+        }
+    };
+    let how = Entropy { axis, ignored: ignore_index, smoothing: label_smoothing, reduction };
+    Ok(entropy(how, &array(op, x)?, &array(op, labels)?, given(op, weight)?.as_ref())?.into())
+}
+
+/// Adds this file's functions to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    functions!(m; layer_norm, rms_norm, cross_entropy);
+    Ok(())
+}
