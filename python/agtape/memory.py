@@ -120,7 +120,11 @@ class OpRow(Record):
 
 
 class LastPlan(Record):
-    """This thread's last plan that ran a kernel: `kernels`, `nodes`, `buffer_bytes`, `work`, `cache_hit`."""
+    """This thread's last plan that ran a kernel.
+
+    `peak_bytes` was to be expected and `measured_peak_bytes` was seen: the highest active bytes while it ran, everything else
+    held included. `kernels`, `nodes`, `buffer_bytes`, `work`, `cache_hit`.
+    """
 
 
 class LastBackward(Record):

@@ -1,7 +1,7 @@
 //! Evaluation points: what is pending is planned, run once, and then forgets what nobody needs.
 use super::cache::Cache;
 use super::lower::lower;
-use super::place::place;
+use super::place::{peak, place};
 use super::program::{Program, in_place};
 use super::run::{self, failures, is_failure_alive};
 use super::{Launch, Plan, options};
@@ -60,6 +60,10 @@ pub struct LastPlan {
     pub nodes: usize,
     /// Bytes of its buffers.
     pub buffer_bytes: usize,
+    /// The highest number of active bytes that was to be expected while it runs, everything else held included.
+    pub peak_bytes: usize,
+    /// The highest number of active bytes while it ran.
+    pub measured_peak_bytes: usize,
     /// Units of work: operations of products, and 4 for each element moved.
     pub work: u64,
     /// Found in the cache.
@@ -67,7 +71,17 @@ pub struct LastPlan {
 }
 
 thread_local! {
-    static LAST: Cell<LastPlan> = const { Cell::new(LastPlan { kernels: 0, nodes: 0, buffer_bytes: 0, work: 0, cache_hit: false }) };
+    static LAST: Cell<LastPlan> = const {
+        Cell::new(LastPlan {
+            kernels: 0,
+            nodes: 0,
+            buffer_bytes: 0,
+            peak_bytes: 0,
+            measured_peak_bytes: 0,
+            work: 0,
+            cache_hit: false,
+        })
+    };
 }
 
 /// This thread's last plan that ran a kernel.
@@ -112,13 +126,15 @@ fn evaluate_locked(roots: &[Tensor], engine: &mut Engine) -> Result<()> {
             plan
         }
     };
-    run::run(&plan, &program, options.anomaly)?;
+    let ran = run::run(&plan, &program, options.anomaly)?;
     if !plan.launches.is_empty() {
         LAST.with(|last| {
             last.set(LastPlan {
                 kernels: plan.launches.len(),
                 nodes: program.nodes.len(),
                 buffer_bytes: plan.buffers.iter().sum(),
+                peak_bytes: ran.before + plan.peak,
+                measured_peak_bytes: ran.measured_peak,
                 work: plan.work,
                 cache_hit: hit,
             });
@@ -196,6 +212,8 @@ fn make(program: &Program) -> Result<Plan> {
         prepared,
         places: placement.places,
         buffers: placement.buffers,
+        peak: peak(&placement.steps),
+        steps: placement.steps,
         kept: lowered.kept,
         is_update: placement.overwrites_leaves
             || program.nodes.iter().any(|n| matches!(n.op, Op::Update(_)) && !in_place(&n.op).is_empty()),

@@ -4,12 +4,15 @@ mod evaluate;
 mod fuse;
 mod key;
 mod lower;
+mod memory;
+mod observe;
 mod place;
 mod program;
 mod run;
 
 pub use cache::{CacheStats, cache_stats, clear_cache};
 pub use evaluate::{LastPlan, after_fork, before_fork, evaluate, evaluate_pending, last_plan, lock_engine, try_evaluate_pending};
+pub use observe::{LaunchEvent, Observer, observe};
 
 use crate::backend::Kernel;
 use crate::backend::cpu::Prepared;
@@ -62,6 +65,13 @@ pub(crate) enum Place {
     Leaf(u32),
 }
 
+/// Bytes of temporaries that begin with a launch, and that end after it.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Step {
+    pub born: usize,
+    pub dead: usize,
+}
+
 /// A value that outlives the plan.
 #[derive(Debug)]
 pub(crate) struct Kept {
@@ -80,6 +90,10 @@ pub(crate) struct Plan {
     pub places: Vec<Place>,
     /// Bytes of each buffer's size class.
     pub buffers: Vec<usize>,
+    /// Bytes that come and go, launch by launch.
+    pub steps: Vec<Step>,
+    /// The highest sum of living temporaries.
+    pub peak: usize,
     pub kept: Vec<Kept>,
     /// Whether it overwrites leaves: then it is not interrupted.
     pub is_update: bool,

@@ -1,30 +1,50 @@
-//! Placement: every temporary gets a buffer; buffers of one size class are used again after the last use of what was in them.
+//! Placement: how long every temporary lives, which ones take over the memory of others, and the buffers that all lie in.
 use super::lower::{Lowered, Temp};
 use super::program::{Program, in_place};
-use super::{Kept, Launch, Loc, Place};
+use super::{Kept, Launch, Loc, Place, Step};
 use crate::backend::Kernel;
 use crate::layout::Layout;
 use crate::pool::class_bytes;
 use rustc_hash::FxHashMap;
 
-/// Where each temporary lies, and the sizes of the plan's buffers.
+/// Where each temporary lies, the sizes of the plan's buffers, and the bytes that live from launch to launch.
 pub(super) struct Placement {
     pub places: Vec<Place>,
     pub buffers: Vec<usize>,
+    pub steps: Vec<Step>,
     pub overwrites_leaves: bool,
 }
 
-struct Placer<'a> {
-    temps: &'a [Temp],
-    last: Vec<u32>,
-    places: Vec<Option<Place>>,
-    buffers: Vec<usize>,
-    free: FxHashMap<usize, Vec<u32>>,
-    overwrites_leaves: bool,
+/// Memory of one temporary, or of several that take over from each other in place: it counts once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    /// Bytes of its size class.
+    pub bytes: usize,
+    /// The launch that makes what is in it first.
+    pub from: u32,
+    /// The launch that reads it last; `FOREVER` if it outlives the plan.
+    pub to: u32,
+}
+
+/// What holds a temporary: a slot, or a leaf that it overwrites.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Home {
+    Slot(u32),
+    Leaf(u32),
 }
 
 /// Kept temporaries are in use to the end.
-const FOREVER: u32 = u32::MAX;
+pub(super) const FOREVER: u32 = u32::MAX;
+
+/// The slots of a lowered program.
+pub(super) struct Slots<'a> {
+    temps: &'a [Temp],
+    last: Vec<u32>,
+    leaf_last: Vec<u32>,
+    homes: Vec<Option<Home>>,
+    pub slots: Vec<Slot>,
+    overwrites_leaves: bool,
+}
 
 fn last_uses(lowered: &Lowered) -> Vec<u32> {
     let mut last: Vec<u32> = lowered.temps.iter().map(|t| t.made).collect();
@@ -43,89 +63,112 @@ fn last_uses(lowered: &Lowered) -> Vec<u32> {
     last
 }
 
-/// Places the temporaries of a lowered program.
-pub(super) fn place(program: &Program, lowered: &Lowered) -> Placement {
-    let temps = &lowered.temps;
-    let mut p = Placer {
-        temps,
-        last: last_uses(lowered),
-        places: vec![None; temps.len()],
-        buffers: Vec::new(),
-        free: FxHashMap::default(),
-        overwrites_leaves: false,
-    };
-    let kept_leaves: Vec<u32> =
-        lowered.kept.iter().filter_map(|k| if let Loc::Leaf(l) = k.loc { Some(l) } else { None }).collect();
-    let mut leaf_last = vec![0u32; program.leaves.len()];
+fn leaf_last_uses(program: &Program, lowered: &Lowered) -> Vec<u32> {
+    let mut last = vec![0u32; program.leaves.len()];
     for (s, launch) in lowered.launches.iter().enumerate() {
         for operand in &launch.ins {
             if let Loc::Leaf(l) = operand.loc {
-                leaf_last[l as usize] = s as u32;
+                last[l as usize] = s as u32;
             }
         }
     }
-    for l in kept_leaves {
-        leaf_last[l as usize] = FOREVER;
+    for k in &lowered.kept {
+        if let Loc::Leaf(l) = k.loc {
+            last[l as usize] = FOREVER;
+        }
     }
-    for (s, launch) in lowered.launches.iter().enumerate() {
-        p.launch(program, launch, s as u32, &leaf_last);
-    }
-    let places = p.places.into_iter().map(|x| x.unwrap_or(Place::Buffer(0))).collect();
-    Placement { places, buffers: p.buffers, overwrites_leaves: p.overwrites_leaves }
+    last
 }
 
-impl Placer<'_> {
-    /// Places the outputs of launch `s`, then frees what it read last.
-    fn launch(&mut self, program: &Program, launch: &Launch, s: u32, leaf_last: &[u32]) {
+/// Places the temporaries of a lowered program: buffers of one size class are used again after the last use of what was in them.
+pub(super) fn place(program: &Program, lowered: &Lowered) -> Placement {
+    let slots = Slots::new(program, lowered);
+    let (of_slot, buffers) = share_by_class(&slots.slots, lowered.launches.len());
+    let steps = slots.steps(lowered.launches.len());
+    let homes = slots.homes.iter().map(|home| match home {
+        Some(Home::Slot(s)) => Place::Buffer(of_slot[*s as usize]),
+        Some(Home::Leaf(l)) => Place::Leaf(*l),
+        None => Place::Buffer(0),
+    });
+    Placement { places: homes.collect(), buffers, steps, overwrites_leaves: slots.overwrites_leaves }
+}
+
+/// The buffer of each slot, and the buffers' sizes.
+fn share_by_class(slots: &[Slot], launches: usize) -> (Vec<u32>, Vec<usize>) {
+    let mut of_slot = Vec::with_capacity(slots.len());
+    let mut buffers: Vec<usize> = Vec::new();
+    let mut free: FxHashMap<usize, Vec<u32>> = FxHashMap::default();
+    let mut ends: Vec<u32> = (0..slots.len() as u32).filter(|&s| (slots[s as usize].to as usize) < launches).collect();
+    ends.sort_by_key(|&s| slots[s as usize].to);
+    let mut ended = ends.into_iter().peekable();
+    for slot in slots {
+        // Slots stand in the order of their first launches.
+        while let Some(s) = ended.next_if(|&s| slots[s as usize].to < slot.from) {
+            free.entry(slots[s as usize].bytes).or_default().push(of_slot[s as usize]);
+        }
+        of_slot.push(free.get_mut(&slot.bytes).and_then(Vec::pop).unwrap_or_else(|| {
+            buffers.push(slot.bytes);
+            buffers.len() as u32 - 1
+        }));
+    }
+    (of_slot, buffers)
+}
+
+impl<'a> Slots<'a> {
+    /// Walks the launches once and finds every temporary's home.
+    pub fn new(program: &Program, lowered: &'a Lowered) -> Slots<'a> {
+        let mut slots = Slots {
+            temps: &lowered.temps,
+            last: last_uses(lowered),
+            leaf_last: leaf_last_uses(program, lowered),
+            homes: vec![None; lowered.temps.len()],
+            slots: Vec::new(),
+            overwrites_leaves: false,
+        };
+        for (s, launch) in lowered.launches.iter().enumerate() {
+            slots.launch(program, launch, s as u32);
+        }
+        slots
+    }
+
+    /// Bytes that begin with each launch, and that end after it.
+    pub fn steps(&self, launches: usize) -> Vec<Step> {
+        let mut steps = vec![Step::default(); launches];
+        for slot in &self.slots {
+            steps[slot.from as usize].born += slot.bytes;
+            if let Some(step) = steps.get_mut(slot.to as usize) {
+                step.dead += slot.bytes;
+            }
+        }
+        steps
+    }
+
+    /// Finds homes for the outputs of launch `s`.
+    fn launch(&mut self, program: &Program, launch: &Launch, s: u32) {
         let mut taken: Vec<u32> = Vec::new();
         for (o, out) in launch.outs.iter().enumerate() {
             let Loc::Temp(t) = out.loc else { continue };
-            let reused = self.overwritable(program, launch, o, s, leaf_last, &taken);
-            let place = match reused {
-                Some((place, source)) => {
+            let t = t as usize;
+            let home = match self.overwritable(program, launch, o, s, &taken) {
+                Some((home, source)) => {
                     taken.extend(source);
-                    self.overwrites_leaves |= matches!(place, Place::Leaf(_));
-                    place
+                    match home {
+                        Home::Slot(slot) => self.slots[slot as usize].to = self.last[t],
+                        Home::Leaf(_) => self.overwrites_leaves = true,
+                    }
+                    home
                 }
-                None => self.buffer(self.temps[t as usize].bytes),
+                None => {
+                    self.slots.push(Slot { bytes: class_bytes(self.temps[t].bytes), from: s, to: self.last[t] });
+                    Home::Slot(self.slots.len() as u32 - 1)
+                }
             };
-            self.places[t as usize] = Some(place);
-        }
-        let mut done: Vec<u32> = Vec::new();
-        let touched = launch.ins.iter().chain(&launch.outs);
-        for operand in touched {
-            if let Loc::Temp(t) = operand.loc
-                && self.last[t as usize] == s
-                && !done.contains(&t)
-                && !taken.contains(&t)
-            {
-                done.push(t);
-                if let Some(Place::Buffer(b)) = self.places[t as usize] {
-                    self.free.entry(self.buffers[b as usize]).or_default().push(b);
-                }
-            }
+            self.homes[t] = Some(home);
         }
     }
 
-    fn buffer(&mut self, bytes: usize) -> Place {
-        let class = class_bytes(bytes);
-        if let Some(b) = self.free.get_mut(&class).and_then(Vec::pop) {
-            return Place::Buffer(b);
-        }
-        self.buffers.push(class);
-        Place::Buffer(self.buffers.len() as u32 - 1)
-    }
-
-    /// A place of an input that ends here and that this launch may overwrite with output `o`, and the temporary that gives it up.
-    fn overwritable(
-        &self,
-        program: &Program,
-        launch: &Launch,
-        o: usize,
-        s: u32,
-        leaf_last: &[u32],
-        taken: &[u32],
-    ) -> Option<(Place, Option<u32>)> {
+    /// The home of an input that ends here and that this launch may overwrite with output `o`, and the temporary that gives it up.
+    fn overwritable(&self, program: &Program, launch: &Launch, o: usize, s: u32, taken: &[u32]) -> Option<(Home, Option<u32>)> {
         let out = &launch.outs[o];
         let fits = |k: usize| {
             let input = &launch.ins[k];
@@ -134,12 +177,14 @@ impl Placer<'_> {
         };
         let dying = |k: usize| match launch.ins[k].loc {
             Loc::Temp(t) if self.last[t as usize] == s && !taken.contains(&t) => {
-                let place = self.places[t as usize]?;
-                // A temporary that holds more than this window of it keeps its buffer.
+                let home = self.homes[t as usize]?;
+                // A temporary that holds more than this window of it keeps its memory.
                 (class_bytes(self.temps[t as usize].bytes) == class_bytes(bytes_of(out.dtype.size_bytes(), &out.layout)))
-                    .then_some((place, Some(t)))
+                    .then_some((home, Some(t)))
             }
-            Loc::Leaf(l) if program.leaves[l as usize].overwritable && leaf_last[l as usize] == s => Some((Place::Leaf(l), None)),
+            Loc::Leaf(l) if program.leaves[l as usize].overwritable && self.leaf_last[l as usize] == s => {
+                Some((Home::Leaf(l), None))
+            }
             _ => None,
         };
         let reads_once = |k: usize| launch.ins.iter().filter(|i| i.loc == launch.ins[k].loc).count() == 1;
@@ -157,4 +202,16 @@ impl Placer<'_> {
 
 fn bytes_of(size: usize, layout: &Layout) -> usize {
     layout.shape.iter().product::<usize>() * size
+}
+
+/// The highest running sum of the steps.
+pub(super) fn peak(steps: &[Step]) -> usize {
+    let mut live = 0;
+    let mut peak = 0;
+    for step in steps {
+        live += step.born;
+        peak = peak.max(live);
+        live -= step.dead;
+    }
+    peak
 }

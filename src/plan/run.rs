@@ -1,11 +1,13 @@
 //! Running a plan: buffers are obtained, leaves checked, launches run in order, and what is kept gets a storage.
+use super::memory::{Live, Memory};
+use super::observe::{LaunchEvent, observer};
 use super::program::Program;
-use super::{Kept, Launch, Loc, Operand, Place, Plan};
+use super::{Kept, Launch, Loc, Place, Plan};
 use crate::backend::cpu::{self, Prepared, View};
 use crate::backend::transfers::count_arguments;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{HostBuffer, Node, Storage, Value, cpu as cpu_pools};
+use crate::graph::{Node, Storage, Value, cpu as cpu_pools};
 use crate::layout::Layout;
 use crate::pool::PoolId;
 use parking_lot::Mutex;
@@ -38,103 +40,48 @@ pub(super) fn is_failure_alive() -> bool {
     !list.is_empty()
 }
 
-/// Memory of one run: where each leaf and each of the plan's buffers is.
-struct Memory {
-    leaves: Vec<*mut u8>,
-    buffers: Vec<Option<HostBuffer>>,
-}
-
-// SAFETY: a run has its buffers to itself and shares leaves for reading; the plan orders its launches one after the other.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    /// Checks every leaf's handle and takes every buffer, before the first kernel.
-    fn new(plan: &Plan, program: &Program) -> Result<Memory> {
-        let mut pools = cpu_pools().lock();
-        let mut leaves = Vec::with_capacity(program.leaves.len());
-        for leaf in &program.leaves {
-            let ptr = leaf.value.storage.ptr(&pools)?;
-            // SAFETY: the value's offset lies inside its storage.
-            leaves.push(unsafe { ptr.add(leaf.value.layout.offset * leaf.dtype.size_bytes()) });
-        }
-        let mut memory = Memory { leaves, buffers: Vec::with_capacity(plan.buffers.len()) };
-        for &bytes in &plan.buffers {
-            match pools.take_buffer(bytes) {
-                Ok(buffer) => memory.buffers.push(Some(buffer)),
-                Err(error) => {
-                    for (buffer, &bytes) in memory.buffers.drain(..).zip(&plan.buffers) {
-                        if let Some(buffer) = buffer {
-                            pools.give_buffer(bytes, buffer);
-                        }
-                    }
-                    return Err(error.into());
-                }
-            }
-        }
-        let pool = pools.persistent();
-        pools.note_born(pool, plan.buffers.iter().sum())?;
-        Ok(memory)
-    }
-
-    fn ptr(&self, plan: &Plan, operand: &Operand) -> Result<*mut u8> {
-        let base = match operand.loc {
-            Loc::Leaf(l) => self.leaves[l as usize],
-            Loc::Temp(t) => match plan.places[t as usize] {
-                Place::Leaf(l) => self.leaves[l as usize],
-                Place::Buffer(b) => {
-                    self.buffers[b as usize].as_ref().map(HostBuffer::ptr).ok_or(Error::Internal("plan: a buffer is gone"))?
-                }
-            },
-            Loc::Scalar(_) => return Err(Error::Internal("plan: a number has no memory")),
-        };
-        // SAFETY: layouts were derived from the operand's storage when the plan was made, so the offset lies inside it.
-        Ok(unsafe { base.add(operand.layout.offset * operand.dtype.size_bytes()) })
-    }
-
-    fn view<'a>(&self, plan: &Plan, operand: &'a Operand) -> Result<View<'a>> {
-        Ok(View {
-            ptr: self.ptr(plan, operand)?,
-            dtype: operand.dtype,
-            shape: &operand.layout.shape,
-            strides: &operand.layout.strides,
-        })
-    }
-
-    /// Gives back what was not kept, and takes back what the run counted.
-    fn end(self, plan: &Plan) -> Result<()> {
-        let mut pools = cpu_pools().lock();
-        let pool = pools.persistent();
-        let mut counted = 0;
-        for (buffer, &bytes) in self.buffers.into_iter().zip(&plan.buffers) {
-            if let Some(buffer) = buffer {
-                counted += bytes;
-                pools.give_buffer(bytes, buffer);
-            }
-        }
-        pools.note_dead(pool, counted)?;
-        Ok(())
-    }
+/// What was active before a run, and the highest while it ran.
+pub(super) struct Ran {
+    pub before: usize,
+    pub measured_peak: usize,
 }
 
 /// Runs a plan for a program; the kept values are written to its nodes.
-pub(super) fn run(plan: &Plan, program: &Program, anomaly: bool) -> Result<()> {
-    let memory = Memory::new(plan, program)?;
+pub(super) fn run(plan: &Plan, program: &Program, anomaly: bool) -> Result<Ran> {
+    let observer = observer();
+    let (mut memory, mut live) = Memory::new(plan, program, observer.is_some())?;
+    let before = live.before;
     count_arguments(&program.args);
-    let ran = cpu::interruptible(plan.is_update, plan.work > LONG_WORK, || launches(plan, program, &memory, anomaly));
-    match ran {
-        Ok(()) => keep(plan, program, memory),
-        Err(error) => {
-            memory.end(plan)?;
-            Err(error)
+    let seen = |index: usize, live_bytes: usize| {
+        if let Some(observer) = &observer {
+            let node = &program.nodes[plan.launches[index].node as usize];
+            observer(&LaunchEvent { index, node, live_bytes });
         }
-    }
+    };
+    let ran =
+        cpu::interruptible(plan.is_update, plan.work > LONG_WORK, || launches(plan, program, &memory, &mut live, anomaly, &seen));
+    let ran = ran.and_then(|()| {
+        live.settle()?;
+        keep(plan, program, &mut memory, &mut live)
+    });
+    memory.end(plan);
+    let measured_peak = live.close()?;
+    ran.map(|()| Ran { before, measured_peak })
 }
 
-fn launches(plan: &Plan, program: &Program, memory: &Memory, anomaly: bool) -> Result<()> {
+fn launches(
+    plan: &Plan,
+    program: &Program,
+    memory: &Memory,
+    live: &mut Live,
+    anomaly: bool,
+    seen: &(dyn Fn(usize, usize) + Sync),
+) -> Result<()> {
     for (i, (launch, prepared)) in plan.launches.iter().zip(&plan.prepared).enumerate() {
         if i % POLL_STRIDE == 0 || launch.shape.iter().product::<usize>() > POLL_ELEMS {
             cpu::poll()?;
         }
+        seen(i, live.begin(plan.steps[i])?);
         let ran = launch_one(plan, program, memory, launch, prepared);
         if cpu::is_stopped() {
             return Err(Error::Interrupted);
@@ -153,6 +100,7 @@ fn launches(plan: &Plan, program: &Program, memory: &Memory, anomaly: bool) -> R
                 None => error,
             });
         }
+        live.end(plan.steps[i]);
     }
     Ok(())
 }
@@ -207,7 +155,7 @@ fn owner(program: &Program, kept: &Kept, persistent: PoolId) -> PoolId {
 }
 
 /// Makes storages of the kept temporaries and writes the values to their nodes.
-fn keep(plan: &Plan, program: &Program, mut memory: Memory) -> Result<()> {
+fn keep(plan: &Plan, program: &Program, memory: &mut Memory, live: &mut Live) -> Result<()> {
     let mut made: Vec<(u32, Arc<Storage>)> = Vec::new();
     let mut failed: Option<Error> = None;
     for kept in &plan.kept {
@@ -216,7 +164,7 @@ fn keep(plan: &Plan, program: &Program, mut memory: Memory) -> Result<()> {
             Loc::Scalar(_) => return Err(Error::Internal("plan: a number has no memory")),
             Loc::Temp(t) => match made.iter().find(|(m, _)| *m == t) {
                 Some((_, storage)) => storage.clone(),
-                None => match adopt(plan, program, &mut memory, kept, t) {
+                None => match adopt(plan, program, memory, live, kept, t) {
                     Ok(storage) => {
                         made.push((t, storage.clone()));
                         storage
@@ -238,12 +186,11 @@ fn keep(plan: &Plan, program: &Program, mut memory: Memory) -> Result<()> {
         };
         program.nodes[kept.node as usize].state.lock().values[kept.out as usize] = Some(Value { storage, layout });
     }
-    memory.end(plan)?;
     failed.map_or(Ok(()), Err)
 }
 
 /// Turns a temporary's buffer into a storage.
-fn adopt(plan: &Plan, program: &Program, memory: &mut Memory, kept: &Kept, t: u32) -> Result<Arc<Storage>> {
+fn adopt(plan: &Plan, program: &Program, memory: &mut Memory, live: &mut Live, kept: &Kept, t: u32) -> Result<Arc<Storage>> {
     let mut pools = cpu_pools().lock();
     let persistent = pools.persistent();
     let pool = owner(program, kept, persistent);
@@ -259,7 +206,7 @@ fn adopt(plan: &Plan, program: &Program, memory: &mut Memory, kept: &Kept, t: u3
             let Some(buffer) = memory.buffers[b as usize].take() else {
                 return Err(Error::Internal("plan: a kept buffer is gone"));
             };
-            pools.note_dead(persistent, bytes)?;
+            live.adopt(&mut pools, bytes)?;
             pools.adopt(pool, bytes, buffer, false)?
         }
     };

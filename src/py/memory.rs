@@ -128,6 +128,8 @@ pub fn last_plan_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     d.set_item("kernels", plan.kernels)?;
     d.set_item("nodes", plan.nodes)?;
     d.set_item("buffer_bytes", plan.buffer_bytes)?;
+    d.set_item("peak_bytes", plan.peak_bytes)?;
+    d.set_item("measured_peak_bytes", plan.measured_peak_bytes)?;
     d.set_item("work", plan.work)?;
     d.set_item("cache_hit", plan.cache_hit)?;
     Ok(d)

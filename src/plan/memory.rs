@@ -1,0 +1,144 @@
+//! The memory of one run: where its leaves and buffers are, and how many bytes of it live from launch to launch.
+use super::program::Program;
+use super::{Loc, Operand, Place, Plan, Step};
+use crate::backend::cpu::View;
+use crate::error::{Error, Result};
+use crate::graph::{CpuPools, HostBuffer, cpu as cpu_pools};
+use crate::pool::ScopeId;
+
+/// Units of work of the average launch from which telling the pools at every launch costs nothing that could be measured.
+const STEPWISE_WORK: u64 = 1 << 16;
+
+/// Where each leaf and each of the plan's buffers is.
+pub(super) struct Memory {
+    leaves: Vec<*mut u8>,
+    pub buffers: Vec<Option<HostBuffer>>,
+}
+
+// SAFETY: a run has its buffers to itself and shares leaves for reading; the plan orders its launches one after the other.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Checks every leaf's handle and takes every buffer, before the first kernel.
+    pub fn new(plan: &Plan, program: &Program, is_observed: bool) -> Result<(Memory, Live)> {
+        let mut pools = cpu_pools().lock();
+        let mut leaves = Vec::with_capacity(program.leaves.len());
+        for leaf in &program.leaves {
+            let ptr = leaf.value.storage.ptr(&pools)?;
+            // SAFETY: the value's offset lies inside its storage.
+            leaves.push(unsafe { ptr.add(leaf.value.layout.offset * leaf.dtype.size_bytes()) });
+        }
+        let mut memory = Memory { leaves, buffers: Vec::with_capacity(plan.buffers.len()) };
+        for &bytes in &plan.buffers {
+            match pools.take_buffer(bytes) {
+                Ok(buffer) => memory.buffers.push(Some(buffer)),
+                Err(error) => {
+                    for (buffer, &bytes) in memory.buffers.drain(..).zip(&plan.buffers) {
+                        if let Some(buffer) = buffer {
+                            pools.give_buffer(bytes, buffer);
+                        }
+                    }
+                    return Err(error.into());
+                }
+            }
+        }
+        let is_stepwise = is_observed || plan.work >= STEPWISE_WORK * plan.launches.len() as u64;
+        let (before, scope) = (pools.stats().active, pools.open_peak_scope());
+        Ok((memory, Live { before, scope, is_stepwise, bytes: 0, peak: 0, ended: 0 }))
+    }
+
+    pub fn ptr(&self, plan: &Plan, operand: &Operand) -> Result<*mut u8> {
+        let base = match operand.loc {
+            Loc::Leaf(l) => self.leaves[l as usize],
+            Loc::Temp(t) => match plan.places[t as usize] {
+                Place::Leaf(l) => self.leaves[l as usize],
+                Place::Buffer(b) => {
+                    self.buffers[b as usize].as_ref().map(HostBuffer::ptr).ok_or(Error::Internal("plan: a buffer is gone"))?
+                }
+            },
+            Loc::Scalar(_) => return Err(Error::Internal("plan: a number has no memory")),
+        };
+        // SAFETY: layouts were derived from the operand's storage when the plan was made, so the offset lies inside it.
+        Ok(unsafe { base.add(operand.layout.offset * operand.dtype.size_bytes()) })
+    }
+
+    pub fn view<'a>(&self, plan: &Plan, operand: &'a Operand) -> Result<View<'a>> {
+        Ok(View {
+            ptr: self.ptr(plan, operand)?,
+            dtype: operand.dtype,
+            shape: &operand.layout.shape,
+            strides: &operand.layout.strides,
+        })
+    }
+
+    /// Gives back what was not kept.
+    pub fn end(self, plan: &Plan) {
+        let mut pools = cpu_pools().lock();
+        for (buffer, &bytes) in self.buffers.into_iter().zip(&plan.buffers) {
+            if let Some(buffer) = buffer {
+                pools.give_buffer(bytes, buffer);
+            }
+        }
+    }
+}
+
+/// The running sum of one run, and what the pools have been told of it: launch by launch where launches are long or somebody looks, else
+/// all at once afterwards, which gives the same peaks.
+pub(super) struct Live {
+    /// What was active before.
+    pub before: usize,
+    scope: ScopeId,
+    is_stepwise: bool,
+    /// Bytes alive, of the run's own.
+    bytes: usize,
+    peak: usize,
+    /// Bytes that ended and that the pools count still.
+    ended: usize,
+}
+
+impl Live {
+    /// A launch begins: what it makes is alive. Gives what is active now where the pools are told of every launch.
+    pub fn begin(&mut self, step: Step) -> Result<usize> {
+        self.bytes += step.born;
+        self.peak = self.peak.max(self.bytes);
+        if !self.is_stepwise {
+            return Ok(self.before + self.bytes);
+        }
+        let mut pools = cpu_pools().lock();
+        let pool = pools.persistent();
+        pools.note_dead(pool, std::mem::take(&mut self.ended))?;
+        pools.note_born(pool, step.born)?;
+        Ok(pools.stats().active)
+    }
+
+    /// A launch has ended, and what it read last with it.
+    pub fn end(&mut self, step: Step) {
+        self.bytes -= step.dead;
+        self.ended += step.dead;
+    }
+
+    /// A temporary becomes a storage, which counts for itself: the pools take it off here.
+    pub fn adopt(&mut self, pools: &mut CpuPools, bytes: usize) -> Result<()> {
+        self.bytes -= bytes;
+        Ok(pools.note_dead(pools.persistent(), bytes)?)
+    }
+
+    /// After the last launch: the pools count what is alive, and have seen the peak.
+    pub fn settle(&mut self) -> Result<()> {
+        let mut pools = cpu_pools().lock();
+        let pool = pools.persistent();
+        if !self.is_stepwise {
+            pools.note_born(pool, self.peak)?;
+            self.ended = self.peak - self.bytes;
+            self.is_stepwise = true;
+        }
+        Ok(pools.note_dead(pool, std::mem::take(&mut self.ended))?)
+    }
+
+    /// After the run: nothing of it counts any more. Gives the highest `active` that the pools had meanwhile.
+    pub fn close(mut self) -> Result<usize> {
+        self.ended += std::mem::take(&mut self.bytes);
+        self.settle()?;
+        Ok(cpu_pools().lock().close_peak_scope(self.scope))
+    }
+}
