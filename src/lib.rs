@@ -8,10 +8,12 @@
 //! | `graph` | nodes as recipes with cached values, and who still needs them |
 //! | `plan` | from pending nodes to ordered launches with every buffer assigned; the plan cache |
 //! | `tape` | recording, the backward walk, the memory report |
+//! | `checkpoint` | segments: what they keep, and the replay of what they dropped |
 //! | `ops` | each op's shape rule, saved set and gradient, by family |
 //! | `rng` | counter-based random numbers |
 //! | `py` | the Python binding |
 pub mod backend;
+pub mod checkpoint;
 pub mod dtype;
 pub mod error;
 pub mod graph;

@@ -16,7 +16,7 @@ impl Drop for Node {
             if state.stage == Stage::Pending {
                 t.out().pending.fetch_sub(1, Relaxed);
             }
-            if state.saved.inputs >> i & 1 == 1 {
+            if state.saved.has_input(i) {
                 t.out().saved.fetch_sub(1, Relaxed);
             }
         }

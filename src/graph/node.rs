@@ -1,6 +1,7 @@
 //! Nodes, the tensors that name their outputs, and the counts of who needs each output.
 use super::custom::CustomRule;
 use super::record::Mark;
+use super::segment::Segment;
 use super::storage::Storage;
 use super::variable::Variable;
 use crate::backend::op::Op;
@@ -90,6 +91,23 @@ pub struct Saved {
     pub outputs: u32,
 }
 
+impl Saved {
+    /// The bit of a position; the last bit stands for every position from 31 on.
+    pub fn bit(position: usize) -> u32 {
+        1 << position.min(31)
+    }
+
+    /// Whether an input is in the mask.
+    pub fn has_input(self, i: usize) -> bool {
+        self.inputs & Saved::bit(i) != 0
+    }
+
+    /// Whether an output is in the mask.
+    pub fn has_output(self, o: usize) -> bool {
+        self.outputs & Saved::bit(o) != 0
+    }
+}
+
 /// Where a node is between recipe and value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
@@ -110,6 +128,8 @@ pub struct State {
     pub stage: Stage,
     /// What is counted in the `saved` counts on behalf of this node.
     pub saved: Saved,
+    /// What the gradient rule reads: what is counted, but for segments, whose own values are rebuilt.
+    pub reads: Saved,
     /// The gradient rule of a user's op.
     pub rule: Option<Arc<dyn CustomRule>>,
 }
@@ -127,6 +147,10 @@ pub struct Node {
     pub outs: SmallVec<[Out; 1]>,
     /// The tapes that recorded it, outermost first.
     pub marks: SmallVec<[Mark; 1]>,
+    /// The innermost segment that it was made in.
+    pub segment: Option<Arc<Segment>>,
+    /// Which part of a backward walk made it, between replays: kernels are not merged across them. 0 is everything else.
+    pub phase: u32,
     /// The user's leaf that this node is a version of.
     pub variable: Option<Arc<Variable>>,
     /// The line that called the op, for ops that can fail at evaluation.
@@ -151,9 +175,18 @@ impl Node {
             args,
             outs: specs.into_iter().map(Out::new).collect(),
             marks: SmallVec::new(),
+            segment: None,
+            phase: 0,
             variable: None,
             place: None,
-            state: Mutex::new(State { inputs, values, stage: Stage::Pending, saved: Saved::default(), rule: None }),
+            state: Mutex::new(State {
+                inputs,
+                values,
+                stage: Stage::Pending,
+                saved: Saved::default(),
+                reads: Saved::default(),
+                rule: None,
+            }),
             walk: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
         }
@@ -162,6 +195,11 @@ impl Node {
     /// Whether some tape may still differentiate through it.
     pub fn is_recorded(&self) -> bool {
         self.marks.iter().any(Mark::is_live)
+    }
+
+    /// Whether it must remember its inputs: a tape may differentiate through it, or a segment's replay compute it again.
+    pub fn keeps_recipe(&self) -> bool {
+        self.is_recorded() || self.segment.as_ref().is_some_and(|s| s.is_live())
     }
 
     /// Drops the value of an output that nobody needs.
@@ -186,7 +224,7 @@ impl Node {
             }
             let mut held: SmallVec<[Tensor; 2]> = SmallVec::new();
             for (i, t) in state.inputs.iter().enumerate() {
-                if saved.inputs >> i & 1 == 1 {
+                if saved.has_input(i) {
                     held.push(t.clone());
                 }
             }
@@ -199,10 +237,24 @@ impl Node {
         self.release_outputs(saved);
     }
 
+    /// Takes back those inputs' saved counts that are not in the mask.
+    pub fn release_inputs_but(&self, keep: u32) {
+        let released: SmallVec<[Tensor; 2]> = {
+            let mut state = self.state.lock();
+            let gone = Saved { inputs: state.saved.inputs & !keep, outputs: 0 };
+            state.saved.inputs &= keep;
+            state.inputs.iter().enumerate().filter(|(i, _)| gone.has_input(*i)).map(|(_, t)| t.clone()).collect()
+        };
+        for t in &released {
+            t.out().saved.fetch_sub(1, Relaxed);
+            t.node.free_if_unwanted(t.index());
+        }
+    }
+
     /// After a run: if every output that is wanted has its value, the node is computed and no longer pending on its inputs, which it keeps
-    /// only while a tape may differentiate through it. One that somebody began to need meanwhile stays pending.
+    /// only while a tape may differentiate through it or a segment rebuild it. One that somebody began to need meanwhile stays pending.
     pub fn complete(&self) {
-        let is_recorded = self.is_recorded();
+        let keeps_recipe = self.keeps_recipe();
         let (was_pending, saved, inputs, _rule) = {
             let mut state = self.state.lock();
             let was_pending = state.stage == Stage::Pending;
@@ -210,7 +262,7 @@ impl Node {
                 return;
             }
             state.stage = Stage::Computed;
-            if is_recorded {
+            if keeps_recipe {
                 if !was_pending {
                     return;
                 }
@@ -224,7 +276,7 @@ impl Node {
             if was_pending {
                 out.pending.fetch_sub(1, Relaxed);
             }
-            if saved.inputs >> i.min(31) & 1 == 1 {
+            if saved.has_input(i) {
                 out.saved.fetch_sub(1, Relaxed);
             }
             t.node.free_if_unwanted(t.index());
@@ -237,7 +289,7 @@ impl Node {
             return;
         }
         for (o, out) in self.outs.iter().enumerate() {
-            if saved.outputs >> o & 1 == 1 {
+            if saved.has_output(o) {
                 out.saved.fetch_sub(1, Relaxed);
                 self.free_if_unwanted(o);
             }

@@ -1,6 +1,7 @@
 //! Recording: which tapes a new node belongs to, and what its gradient rule keeps.
 use super::node::{Node, Saved, Spec, Tensor};
 use super::pending;
+use super::segment::{Segment, counted};
 use super::variable::Variable;
 use crate::backend::op::{Op, ViewOp};
 use crate::pool::PoolId;
@@ -21,8 +22,10 @@ pub struct TapeCore {
     pub outer: Vec<u32>,
     /// Counts clears and finished backward passes.
     pub generation: AtomicU32,
-    /// Recorded nodes in creation order.
+    /// Recorded nodes in creation order, and those that a segment's replay may need.
     pub nodes: Mutex<Vec<Weak<Node>>>,
+    /// Segments begun while it recorded, in creation order.
+    pub segments: Mutex<Vec<Weak<Segment>>>,
 }
 
 impl Drop for TapeCore {
@@ -57,6 +60,10 @@ pub struct GradState {
     pub paused: bool,
     /// Inside `detect_anomaly`: every op remembers its line.
     pub anomaly: bool,
+    /// The innermost segment under way.
+    pub segment: Option<Arc<Segment>>,
+    /// The part of a backward walk under way; see `Node::phase`.
+    pub phase: u32,
 }
 
 thread_local! {
@@ -123,11 +130,35 @@ pub fn record(
     }
     STATE.with(|state| {
         let state = state.borrow();
-        if !state.paused && !state.tapes.is_empty() && node.outs.iter().any(|o| o.spec.dtype.is_float()) {
-            mark(&mut node, &state, saves);
-        }
-        publish(node)
+        finish(node, &state, saves)
     })
+}
+
+/// The recipe of a node over other inputs: what a replay computes in its stead. It is recorded like any op.
+pub fn record_clone(original: &Node, inputs: SmallVec<[Tensor; 2]>, saves: fn(&Op, u32) -> Option<Saved>) -> Arc<Node> {
+    let specs = original.outs.iter().map(|o| o.spec.clone()).collect();
+    let mut node = Node::build(original.op.clone(), original.args.clone(), inputs, specs);
+    node.place = original.place.clone();
+    let node = STATE.with(|state| finish(node, &state.borrow(), saves));
+    if !node.marks.is_empty() {
+        let rule = original.state.lock().rule.clone();
+        node.state.lock().rule = rule;
+    }
+    node
+}
+
+/// Puts a new node into the segment and on the tapes that are under way.
+fn finish(mut node: Node, state: &GradState, saves: fn(&Op, u32) -> Option<Saved>) -> Arc<Node> {
+    stamp(&mut node, state);
+    let is_recorded = !state.paused && !state.tapes.is_empty() && node.outs.iter().any(|o| o.spec.dtype.is_float());
+    let reads = if is_recorded { mark(&mut node, &state.tapes, saves) } else { None };
+    count(&mut node, reads);
+    publish(node)
+}
+
+fn stamp(node: &mut Node, state: &GradState) {
+    node.phase = state.phase;
+    node.segment = state.segment.clone().filter(|s| s.is_live());
 }
 
 /// An alias that is a source of the tape whatever it came from, recorded on the other tapes as usual.
@@ -135,10 +166,10 @@ pub fn record_source(t: &Tensor, tape: &Arc<TapeCore>, saves: fn(&Op, u32) -> Op
     let mut node = Node::build(Op::View(ViewOp::Alias), SmallVec::new(), smallvec![t.clone()], smallvec![t.spec().clone()]);
     let mut others = STATE.with(|s| s.borrow().clone());
     others.tapes.retain(|other| !Arc::ptr_eq(other, tape));
-    if !others.paused {
-        mark(&mut node, &others, saves);
-    }
+    stamp(&mut node, &others);
+    let reads = if others.paused { None } else { mark(&mut node, &others.tapes, saves) };
     node.marks.push(Mark { tape: tape.clone(), generation: tape.generation.load(Relaxed) });
+    count(&mut node, reads);
     Tensor::first(publish(node))
 }
 
@@ -148,6 +179,12 @@ fn publish(node: Node) -> Arc<Node> {
     for m in &node.marks {
         m.tape.nodes.lock().push(Arc::downgrade(&node));
     }
+    if let Some(segment) = &node.segment {
+        let is_listed = |m: &Mark| node.marks.iter().any(|own| Arc::ptr_eq(&own.tape, &m.tape));
+        for m in segment.marks.iter().filter(|m| m.is_live() && !is_listed(m)) {
+            m.tape.nodes.lock().push(Arc::downgrade(&node));
+        }
+    }
     pending::push(&node);
     node
 }
@@ -155,21 +192,25 @@ fn publish(node: Node) -> Arc<Node> {
 /// The same value under another identity, recorded on no tape: a detached tensor, or a new version of a user's leaf.
 pub fn record_version(t: &Tensor, variable: Option<Arc<Variable>>) -> Tensor {
     let mut node = Node::build(Op::View(ViewOp::Alias), SmallVec::new(), smallvec![t.clone()], smallvec![t.spec().clone()]);
+    if variable.is_none() {
+        STATE.with(|state| stamp(&mut node, &state.borrow()));
+        count(&mut node, None);
+    }
     node.variable = variable;
     Tensor::first(publish(node))
 }
 
-/// Adds the tapes that must record the node, and counts what its gradient rule saves.
-fn mark(node: &mut Node, state: &GradState, saves: fn(&Op, u32) -> Option<Saved>) {
+/// Adds the tapes that must record the node; what its gradient rule reads, or `None` if no tape records it.
+fn mark(node: &mut Node, tapes: &[Arc<TapeCore>], saves: fn(&Op, u32) -> Option<Saved>) -> Option<Saved> {
     let inner = node.state.get_mut();
     let mut needs = 0u32;
-    for tape in &state.tapes {
+    for tape in tapes {
         let mut on_tape = 0u32;
         for (i, t) in inner.inputs.iter().enumerate() {
             let leaf = t.node.variable.as_ref().is_some_and(|v| v.requires_grad());
             let recorded = || t.node.marks.iter().any(|m| Arc::ptr_eq(&m.tape, tape) && m.is_live());
             if t.dtype().is_float() && (leaf || recorded()) {
-                on_tape |= 1 << i;
+                on_tape |= Saved::bit(i);
             }
         }
         if on_tape != 0 {
@@ -178,21 +219,27 @@ fn mark(node: &mut Node, state: &GradState, saves: fn(&Op, u32) -> Option<Saved>
         }
     }
     if needs == 0 {
-        return;
+        return None;
     }
-    let Some(saved) = saves(&node.op, needs) else {
+    let reads = saves(&node.op, needs);
+    if reads.is_none() {
         node.marks.clear();
-        return;
-    };
-    inner.saved = saved;
-    for (i, t) in inner.inputs.iter().enumerate() {
-        if saved.inputs >> i & 1 == 1 {
-            t.out().saved.fetch_add(1, Relaxed);
-        }
     }
-    for (o, out) in node.outs.iter().enumerate() {
-        if saved.outputs >> o & 1 == 1 {
-            out.saved.fetch_add(1, Relaxed);
-        }
+    reads
+}
+
+/// Counts what is kept on a new node's behalf.
+fn count(node: &mut Node, reads: Option<Saved>) {
+    if reads.is_none() && node.segment.is_none() {
+        return;
+    }
+    let inner = node.state.get_mut();
+    inner.reads = reads.unwrap_or_default();
+    inner.saved = counted(&inner.inputs, node.segment.as_ref(), &node.marks, inner.reads);
+    for (_, t) in inner.inputs.iter().enumerate().filter(|(i, _)| inner.saved.has_input(*i)) {
+        t.out().saved.fetch_add(1, Relaxed);
+    }
+    for (_, out) in node.outs.iter().enumerate().filter(|(o, _)| inner.saved.has_output(*o)) {
+        out.saved.fetch_add(1, Relaxed);
     }
 }

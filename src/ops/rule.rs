@@ -11,8 +11,10 @@ pub type Grads = SmallVec<[Option<Tensor>; 3]>;
 pub struct Ctx<'a> {
     /// The node.
     pub node: &'a std::sync::Arc<Node>,
-    /// Its inputs.
+    /// Its inputs; what a segment dropped is rebuilt where the rule reads it.
     pub inputs: &'a [Tensor],
+    /// Its outputs where a segment rebuilt them; empty where the node's own are read.
+    pub outputs: &'a [Tensor],
     /// Bit mask of the inputs that need a gradient.
     pub needs: u32,
     /// What was declared as saved for these needs.
@@ -27,12 +29,12 @@ impl Ctx<'_> {
 
     /// Whether an input needs a gradient.
     pub fn needs(&self, i: usize) -> bool {
-        self.needs >> i & 1 == 1
+        self.needs & Saved::bit(i) != 0
     }
 
     /// A saved input.
     pub fn input(&self, i: usize) -> Result<&Tensor> {
-        if self.saved.inputs >> i & 1 == 0 {
+        if !self.saved.has_input(i) {
             return Err(Error::Internal("a gradient rule that reads an input it did not save"));
         }
         self.inputs.get(i).ok_or(Error::Internal("a gradient rule whose inputs are gone"))
@@ -40,10 +42,10 @@ impl Ctx<'_> {
 
     /// A saved output.
     pub fn output(&self, o: usize) -> Result<Tensor> {
-        if self.saved.outputs >> o & 1 == 0 {
+        if !self.saved.has_output(o) {
             return Err(Error::Internal("a gradient rule that reads an output it did not save"));
         }
-        Ok(Tensor { node: self.node.clone(), index: o as u32 })
+        Ok(self.outputs.get(o).cloned().unwrap_or_else(|| Tensor { node: self.node.clone(), index: o as u32 }))
     }
 
     /// Shape and dtype of an input, which every rule may know.

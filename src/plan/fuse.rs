@@ -71,6 +71,8 @@ impl Fusion {
             let fits = |c: u32| {
                 let c = c as usize;
                 match &program.nodes[c].op {
+                    // Across replays a value is made when it is made: inlined, it would keep what it reads until then.
+                    _ if program.nodes[c].phase != program.nodes[i].phase => false,
                     Op::Reduce(..) => true,
                     op => op.is_elementwise() && shape(program, c) == shape(program, i),
                 }

@@ -256,7 +256,10 @@ impl Lowering<'_> {
         let at = (first..self.launches.len()).rev().find(|&at| {
             let launch = &self.launches[at];
             let Kernel::Fused(expr) = &launch.kernel else { return false };
-            launch.shape == *shape && shares_an_input(launch, tree) && tree.fits_into(expr, &launch.ins)
+            let nodes = &self.program.nodes;
+            // A replay may not be merged with what it repeats.
+            let is_near = nodes[launch.node as usize].phase == nodes[i].phase;
+            is_near && launch.shape == *shape && shares_an_input(launch, tree) && tree.fits_into(expr, &launch.ins)
         })?;
         let out = self.temp(Layout::contiguous(shape), dtype);
         if let Some(t) = self.temps.last_mut() {

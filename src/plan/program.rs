@@ -202,7 +202,7 @@ impl Program {
             let state = node.state.lock();
             // A node that is computed again no longer counts as a pending reader of its inputs.
             let counts = u32::from(state.stage == Stage::Pending);
-            let is_recorded = node.is_recorded();
+            let is_recorded = node.keeps_recipe();
             let mut wired = SmallVec::new();
             for (position, t) in state.inputs.iter().enumerate() {
                 if let Some(i) = walk.node(&t.node) {
@@ -248,8 +248,14 @@ impl Program {
     fn write_key(&mut self, options: PlanOptions) {
         let mut sink = WordSink(Vec::with_capacity(self.nodes.len() * 16 + self.leaves.len() * 8));
         (options.fuse, options.anomaly, self.nodes.len(), self.leaves.len()).hash(&mut sink);
+        // Replays are kept apart, so where they begin is part of the structure.
+        let mut phase = 0;
         for (i, node) in self.nodes.iter().enumerate() {
             node.op.hash(&mut sink);
+            if node.phase != phase {
+                phase = node.phase;
+                sink.0.push(1 << 62 | u64::from(phase));
+            }
             sink.0.push(u64::from(self.keep[i]) << 32 | (node.args.len() as u64) << 8 | node.outs.len() as u64);
             for out in &node.outs {
                 sink.spec(out.spec.dtype, &out.spec.shape);

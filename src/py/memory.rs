@@ -142,7 +142,7 @@ pub fn last_backward_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let d = PyDict::new(py);
     d.set_item("path", "resident")?;
     d.set_item("nodes", last.nodes)?;
-    d.set_item("segments_replayed", 0)?;
+    d.set_item("segments_replayed", last.segments_replayed)?;
     d.set_item("kernels", last.kernels)?;
     d.set_item("bytes", last.bytes)?;
     d.set_item("cache_hit", last.cache_hit)?;

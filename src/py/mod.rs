@@ -9,6 +9,7 @@ macro_rules! functions {
 
 mod arguments;
 mod arith;
+mod checkpoint;
 mod convert;
 mod creation;
 mod custom;
@@ -96,5 +97,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     object::register(m)?;
     updates::register(m)?;
     custom::register(m)?;
+    checkpoint::register(m)?;
     Ok(())
 }

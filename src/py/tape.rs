@@ -29,7 +29,7 @@ struct Inner {
 }
 
 /// A scope belongs to the thread that entered it; leaving on another thread is refused, so it never moves.
-struct Unsent<T>(T);
+pub struct Unsent<T>(pub T);
 // SAFETY: the scope inside is only entered and left on the thread whose id is kept beside it.
 unsafe impl<T> Send for Unsent<T> {}
 

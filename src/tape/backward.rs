@@ -1,7 +1,8 @@
 //! The backward walk: from outputs to leaves, newest node first; gradients are accumulated and un-broadcast here and nowhere else.
 use super::{end_generation, forget};
+use crate::checkpoint::Replays;
 use crate::error::{Error, Result};
-use crate::graph::{Mark, Node, Scope, TapeCore, Tensor, Variable, is_walk_full, record_source, scope, walking};
+use crate::graph::{Mark, Node, Saved, Scope, TapeCore, Tensor, Variable, is_walk_full, record_source, scope, walking};
 use crate::ops::{self, Ctx, binary::add, binary::scalar, reduce::sum_to, unary::cast, view::add_gradient};
 use crate::plan::{evaluate, evaluate_pending, last_plan};
 use rustc_hash::FxHashMap;
@@ -15,6 +16,8 @@ use std::sync::Arc;
 pub struct LastBackward {
     /// Recorded nodes that were differentiated.
     pub nodes: usize,
+    /// Segments of which something was computed again.
+    pub segments_replayed: usize,
     /// Kernels of the plan that computed the gradients.
     pub kernels: usize,
     /// Bytes of the plan's buffers.
@@ -24,7 +27,8 @@ pub struct LastBackward {
 }
 
 thread_local! {
-    static LAST: Cell<LastBackward> = const { Cell::new(LastBackward { nodes: 0, kernels: 0, bytes: 0, cache_hit: false }) };
+    static LAST: Cell<LastBackward> =
+        const { Cell::new(LastBackward { nodes: 0, segments_replayed: 0, kernels: 0, bytes: 0, cache_hit: false }) };
 }
 
 /// What this thread's last backward pass did.
@@ -53,6 +57,7 @@ struct Walk<'a> {
     waiting: FxHashMap<*const Node, Waiting>,
     order: BinaryHeap<(u64, *const Node)>,
     leaves: Vec<(Arc<Variable>, Tensor)>,
+    replays: Replays<'a>,
     nodes: usize,
 }
 
@@ -96,7 +101,12 @@ impl Drop for Walk<'_> {
     }
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(tape: &'a Arc<TapeCore>) -> Walk<'a> {
+        let (waiting, order) = (FxHashMap::default(), BinaryHeap::new());
+        Walk { tape, waiting, order, leaves: Vec::new(), replays: Replays::new(tape), nodes: 0 }
+    }
+
     /// Adds a gradient for a tensor: cast to its dtype and summed down to its shape.
     fn add(&mut self, t: &Tensor, g: &Tensor) -> Result<()> {
         let g = cast(g, t.dtype());
@@ -162,19 +172,23 @@ impl Walk<'_> {
             }
             return Ok(());
         }
-        let (inputs, saved) = {
+        let (inputs, reads) = {
             let state = node.state.lock();
-            (state.inputs.clone(), state.saved)
+            (state.inputs.clone(), state.reads)
         };
         let mut needs = 0;
         for (i, t) in inputs.iter().enumerate() {
-            needs |= u32::from(self.enters(t)?) << i.min(31);
+            if self.enters(t)? {
+                needs |= Saved::bit(i);
+            }
         }
         if needs == 0 {
             return Ok(());
         }
         self.nodes += 1;
-        let ctx = Ctx { node, inputs: &inputs, needs, saved };
+        let given = self.replays.inputs(node, &inputs, reads)?;
+        let outputs = self.replays.outputs(node, reads)?;
+        let ctx = Ctx { node, inputs: given.as_ref().unwrap_or(&inputs), outputs: &outputs, needs, saved: reads };
         let out = ops::rule(&node.op).vjp(&ctx, grads)?;
         for (i, (t, g)) in inputs.iter().zip(out).enumerate() {
             if let (true, Some(g)) = (needs >> i.min(31) & 1 == 1, g) {
@@ -188,6 +202,7 @@ impl Walk<'_> {
     fn run(&mut self, targets: &mut [(Tensor, Option<Tensor>)]) -> Result<()> {
         while let Some((_, key)) = self.order.pop() {
             let Some((node, grads)) = self.waiting.remove(&key) else { continue };
+            self.replays.arrive(&node);
             for (target, found) in targets.iter_mut() {
                 if Arc::ptr_eq(&target.node, &node) {
                     *found = grads[target.index()].clone().inspect(Tensor::hold);
@@ -211,6 +226,7 @@ impl Walk<'_> {
 fn gradient_scope(tape: &Arc<TapeCore>, create_graph: bool) -> Scope {
     Scope::enter(|s| {
         s.tapes.retain(|t| !Arc::ptr_eq(t, tape));
+        s.phase = 0;
         if create_graph {
             s.tapes.push(tape.clone());
             s.paused = false;
@@ -246,14 +262,14 @@ pub fn backward(loss: &Tensor, how: Backward) -> Result<()> {
         return if how.create_graph { Ok(()) } else { evaluate(&sums.0) };
     }
     let tape = tape_of("backward", loss)?;
-    let mut walk = Walk { tape: &tape, waiting: FxHashMap::default(), order: BinaryHeap::new(), leaves: Vec::new(), nodes: 0 };
+    let mut walk = Walk::new(&tape);
     let records = {
         let _scope = gradient_scope(&tape, how.create_graph);
         walk.add(loss, &seed)?;
         walking(|| walk.run(&mut []))?;
         scope(|s| !s.paused && !s.tapes.is_empty())
     };
-    let nodes = walk.nodes;
+    let (nodes, segments_replayed) = (walk.nodes, walk.replays.count());
     let mut leaves = walk.leaves.clone();
     if let Some(wanted) = &how.inputs {
         leaves.retain(|(v, _)| wanted.iter().any(|w| Arc::ptr_eq(v, w)));
@@ -273,7 +289,8 @@ pub fn backward(loss: &Tensor, how: Backward) -> Result<()> {
         forget(&tape)?;
     }
     let plan = last_plan();
-    LAST.with(|l| l.set(LastBackward { nodes, kernels: plan.kernels, bytes: plan.buffer_bytes, cache_hit: plan.cache_hit }));
+    let (kernels, bytes, cache_hit) = (plan.kernels, plan.buffer_bytes, plan.cache_hit);
+    LAST.with(|l| l.set(LastBackward { nodes, segments_replayed, kernels, bytes, cache_hit }));
     Ok(())
 }
 
@@ -308,7 +325,7 @@ pub fn gradients(
     let mut targets: Vec<(Tensor, Option<Tensor>)> = inputs.iter().map(|t| (t.clone(), None)).collect();
     {
         let _scope = gradient_scope(tape, create_graph);
-        let mut walk = Walk { tape, waiting: FxHashMap::default(), order: BinaryHeap::new(), leaves: Vec::new(), nodes: 0 };
+        let mut walk = Walk::new(tape);
         for (output, gradient) in outputs {
             let seed = seed("grad", output, gradient.as_ref())?;
             if walk.enters(output)? {

@@ -2,6 +2,7 @@
 mod backward;
 mod report;
 
+pub use crate::checkpoint::{SegmentRow, segments};
 pub use backward::{Backward, LastBackward, backward, gradients, last_backward, watch};
 pub use report::{OpRow, Report, report};
 
@@ -33,6 +34,7 @@ pub fn open() -> Result<Arc<TapeCore>> {
         outer,
         generation: AtomicU32::new(0),
         nodes: Mutex::new(Vec::new()),
+        segments: Mutex::new(Vec::new()),
     });
     NEWEST.with(|n| *n.borrow_mut() = Arc::downgrade(&tape));
     Ok(tape)
@@ -63,7 +65,7 @@ fn end_generation(tape: &TapeCore) {
     tape.generation.fetch_add(1, Relaxed);
     let nodes: Vec<Weak<Node>> = tape.nodes.lock().clone();
     for node in nodes.iter().filter_map(Weak::upgrade) {
-        if !node.is_recorded() {
+        if !node.keeps_recipe() {
             node.release_saved();
         }
     }
@@ -89,6 +91,7 @@ fn forget(tape: &TapeCore) -> Result<()> {
         }
     }
     still_recorded.reverse();
+    tape.segments.lock().retain(|weak| weak.upgrade().is_some_and(|s| s.is_live()));
     let mut list = tape.nodes.lock();
     still_recorded.append(&mut list);
     *list = still_recorded;

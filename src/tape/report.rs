@@ -1,6 +1,6 @@
 //! The tape's memory report: a fold over recorded nodes and what their gradient rules save, each storage counted once.
 use crate::backend::op::Op;
-use crate::graph::{Node, Out, TapeCore, Tensor};
+use crate::graph::{Mark, Node, Out, TapeCore, Tensor};
 use crate::pool::class_bytes;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
@@ -110,7 +110,9 @@ pub fn report(tape: &Arc<TapeCore>) -> Report {
     let nodes: Vec<Arc<Node>> = tape.nodes.lock().iter().filter_map(Weak::upgrade).collect();
     let mut fold = Fold::default();
     for node in &nodes {
-        if !node.marks.iter().any(|m| Arc::ptr_eq(&m.tape, tape) && m.is_live()) {
+        let is_live_on = |marks: &[Mark]| marks.iter().any(|m| Arc::ptr_eq(&m.tape, tape) && m.is_live());
+        // What a segment's replay may compute is kept like what was recorded.
+        if !is_live_on(&node.marks) && !node.segment.as_ref().is_some_and(|s| is_live_on(&s.marks)) {
             continue;
         }
         let (inputs, saved) = {
