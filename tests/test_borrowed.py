@@ -112,3 +112,19 @@ def test_U02_a_reset_leaves_borrowed_memory_alone():
             print("generation" in str(error), (a == 1).all())
     """
     assert run_python(code) == "True True\n"
+
+
+def test_U02_a_dtype_that_dlpack_cannot_bring_is_named():
+    code = """
+        import jax.numpy as jnp, agtape as ag, numpy as np
+        for copy in (None, False):
+            try:
+                ag.from_dlpack(jnp.ones(2, jnp.bfloat16), copy=copy)
+            except TypeError as error:
+                print(str(error).split(";")[1].split("(")[0].strip())
+        x = jnp.arange(6.0).reshape(2, 3)
+        t = ag.from_dlpack(x, copy=False)
+        print(np.shares_memory(t.numpy(), np.from_dlpack(x)), t.shape)
+    """
+    expected = "expected booleans, integers or floats of NumPy's on the CPU"
+    assert run_python(code, JAX_PLATFORMS="cpu").splitlines() == [expected, expected, "True (2, 3)"]

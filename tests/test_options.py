@@ -113,6 +113,10 @@ def test_R02_the_last_backward_decides_and_a_gradient_can_be_set_either_way():
         w.grad = np.zeros(3, np.float32)
     with pytest.raises(TypeError, match="grad: got str; expected a tensor"):
         w.grad = "none"
+    w.grad = None
+    with ag.options(resident_grads=False), ag.grad_tape():
+        (w * w * w).sum().backward(create_graph=True)
+        assert isinstance(w.grad, ag.Tensor) and w.grad.requires_grad
     half = ag.param([1.0], dtype="bfloat16")
     with ag.options(resident_grads=False):
         with ag.grad_tape():
@@ -120,6 +124,26 @@ def test_R02_the_last_backward_decides_and_a_gradient_can_be_set_either_way():
         loss.backward()
     half.grad = half.grad * 2  # float32 on the host, which has no bfloat16
     assert half.grad.tolist() == [4.0]
+
+
+def test_R02_the_environment_makes_gradients_host_copies():
+    code = """
+        import threading
+        import agtape as ag
+        def show():
+            w = ag.param([3.0])
+            with ag.grad_tape():
+                loss = (w * w).sum()
+            loss.backward()
+            ag.optim.SGD([w], lr=0.5).step()
+            print(type(w.grad).__name__, w.grad.tolist(), w.tolist())
+        show()
+        thread = threading.Thread(target=show)
+        thread.start()
+        thread.join()
+    """
+    assert run_python(code, AGTAPE_RESIDENT_GRADS="0") == "ndarray [6.0] [0.0]\n" * 2
+    assert run_python(code) == "Tensor [6.0] [0.0]\n" * 2
 
 
 def test_R03_on_the_cpu_nothing_is_transferred_but_arguments():

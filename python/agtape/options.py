@@ -16,7 +16,8 @@ class options:
         fuse: whether elementwise chains become one kernel.
         plan_cache: whether plans are kept and used again.
         deterministic: whether results are the same bits every time; on the CPU they always are.
-        resident_grads: whether `.grad` stays on the device; else backward leaves read-only NumPy arrays of equal numbers there.
+        resident_grads: whether `.grad` stays on the device; else backward leaves read-only NumPy arrays of equal numbers there
+            (tensors still, where the gradients' own computation is recorded).
         matmul_precision: "highest" or "high"; on the CPU both are the former.
 
     Environment variables `AGTAPE_FUSE`, `AGTAPE_PLAN_CACHE`, `AGTAPE_RESIDENT_GRADS` and `AGTAPE_DETERMINISTIC` (0 or 1), and

@@ -95,7 +95,8 @@ impl Variable {
         sum.hold();
         sum.hold();
         let old = slot.replace(sum.clone());
-        self.set_grad_on_host(!are_gradients_resident());
+        // A gradient that is recorded itself must stay a tensor.
+        self.set_grad_on_host(!are_gradients_resident() && !sum.node.is_recorded());
         drop(slot);
         if let Some(old) = old {
             old.unhold();

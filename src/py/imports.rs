@@ -8,13 +8,22 @@ use crate::layout::Layout;
 use crate::ops::unary::cast;
 use crate::ops::view::copy as row_major_copy;
 use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::ptr::NonNull;
 
 /// The error of a `copy=False` that cannot be.
 fn needs_copy(op: &str, why: &str) -> PyErr {
     PyValueError::new_err(format!("{op}: copy=False, but {why}; expected an array that needs no copy, or copy=None"))
+}
+
+/// NumPy says what it cannot read in a `RuntimeError` without a name.
+fn not_read(x: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyRuntimeError>(x.py()) {
+        return error;
+    }
+    let why = error.value(x.py()).to_string();
+    wrong_type("from_dlpack", x, &format!("booleans, integers or floats of NumPy's on the CPU ({})", why.trim_end_matches('.')))
 }
 
 /// A leaf in the memory of a NumPy array, which it keeps alive and never writes to.
@@ -116,7 +125,7 @@ pub fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&str>, copy: Option<bool
             _ => leaf("from_dlpack", x, None, false),
         };
     }
-    let view = x.py().import("numpy")?.call_method1("from_dlpack", (x,))?;
+    let view = x.py().import("numpy")?.call_method1("from_dlpack", (x,)).map_err(|e| not_read(x, e))?;
     match copy {
         Some(false) => Ok(borrow("from_dlpack", &view)?.into()),
         _ => leaf("from_dlpack", &view, None, false),
