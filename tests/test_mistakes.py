@@ -15,7 +15,7 @@ EXAMPLE = re.search(r"## A first example\n\n```python\n(.*?)```", README, re.DOT
 # What is written, what is written instead, the exception's class, and words of its message in their order.
 MISTAKES = {
     "float labels": (".astype(np.int64))", ".astype(np.float32))", (TypeError, ValueError), ["cross_entropy", "float"]),
-    "labels beyond the classes": ("> 0).astype(np.int64)", "> 0) * 2).astype(np.int64)", IndexError, ["2", "size 2", "called at"]),
+    "labels beyond the classes": ("> 0).astype(np.int64)", "> 0) * 2).astype(np.int64)", IndexError, ["cross_entropy", "2", "0 to 1", "called at"]),
     "no tape": ("with ag.grad_tape() as tape:", "tape = None\n    if True:", RuntimeError, ["backward", "not recorded", "grad_tape()"]),
     "no leaf": ("ag.param(", "ag.tensor(", RuntimeError, ["backward", "not recorded", "leaves that require a gradient"]),
     "weight of another shape": ("(2, 32)", "(3, 32)", ValueError, ["matmul", "[512, 2]", "[3, 32]", "(2)", "must equal"]),
