@@ -9,10 +9,12 @@ use agtape::error::Result;
 use agtape::graph::{Tensor, Variable, record_version};
 use agtape::ops::binary::{add, binary, mul, sub};
 use agtape::ops::create::full;
+use agtape::ops::cross_entropy::{Entropy, Reduction, cross_entropy};
 use agtape::ops::cumulative::cumsum;
 use agtape::ops::index::{gather, scatter_add, take_along_axis};
 use agtape::ops::matmul::matmul;
 use agtape::ops::movement::concat;
+use agtape::ops::norm::{Norm, norm};
 use agtape::ops::random::{bernoulli, normal, randint, uniform};
 use agtape::ops::reduce::{arg_extreme, reduce};
 use agtape::ops::softmax::{log_softmax, softmax};
@@ -120,6 +122,12 @@ fn row_kernels(group: &mut Group<'_>) -> Result<()> {
         group.throughput(Throughput::Elements((rows * columns) as u64));
         measure(group, &format!("softmax/{rows}x{columns}"), || Ok(vec![softmax(&x, -1)?]))?;
         measure(group, &format!("log_softmax/{rows}x{columns}"), || Ok(vec![log_softmax(&x, -1)?]))?;
+        let how = Norm { axes: 1, rms: false, eps: 1e-5 };
+        let (w, b) = (input(&[columns])?, input(&[columns])?);
+        measure(group, &format!("layer_norm/{rows}x{columns}"), || Ok(vec![norm(how, &x, Some(&w), Some(&b))?]))?;
+        let how = Entropy { axis: -1, ignored: None, smoothing: 0.0, reduction: Reduction::Mean };
+        let labels = positions(&[rows], columns)?;
+        measure(group, &format!("cross_entropy/{rows}x{columns}"), || Ok(vec![cross_entropy(how, &x, &labels, None)?]))?;
     }
     let x = input(&[1024, 1024])?;
     measure(group, "softmax/columns of 1024x1024", || Ok(vec![softmax(&x, 0)?]))

@@ -89,6 +89,8 @@ pub enum Op {
     Softmax {
         /// The logarithm.
         log: bool,
+        /// Row i along the axis before sees elements 0 to i only; what it does not see becomes 0.
+        causal: bool,
     },
     /// Inputs x, and if there are any weight and bias, vectors as long as x's last axis. Outputs (x - mean) rstd weight + bias for every
     /// row along that axis, rstd, and the mean unless `rms`; statistics have x's compute type and its other axes. Arg eps (f64 bits).
@@ -160,8 +162,8 @@ impl Op {
             Op::ArgExtreme(false, _) => "argmin",
             Op::Cumsum { .. } => "cumsum",
             Op::Cumprod(_) => "cumprod",
-            Op::Softmax { log: false } => "softmax",
-            Op::Softmax { log: true } => "log_softmax",
+            Op::Softmax { log: false, .. } => "softmax",
+            Op::Softmax { log: true, .. } => "log_softmax",
             Op::LayerNorm(NormForm { rms: false, .. }) => "layer_norm",
             Op::LayerNorm(NormForm { rms: true, .. }) => "rms_norm",
             Op::LayerNormGrad { rms: false, .. } => "layer_norm_gradient",

@@ -1,4 +1,4 @@
-//! Softmax and its logarithm along an axis: shape rule, saved output and gradient.
+//! Softmax along an axis, its logarithm, and the softmax of causal attention: shape rule, saved output and gradient.
 use super::binary::{mul, sub};
 use super::reduce::reduce;
 use super::rule::{Ctx, Grads, Rule, grads, make, only};
@@ -20,7 +20,7 @@ fn row_kernel(op: &'static str, log: bool, x: &Tensor, axis: i64) -> Result<Tens
     let last = x.rank() - 1;
     let rows = move_axis(&cast(x, x.dtype().to_float()), axis, last);
     let spec = rows.spec().clone();
-    let y = make(Op::Softmax { log }, smallvec![], smallvec![rows], spec);
+    let y = make(Op::Softmax { log, causal: false }, smallvec![], smallvec![rows], spec);
     Ok(move_axis(&y, last, axis))
 }
 
@@ -34,7 +34,17 @@ pub fn log_softmax(x: &Tensor, axis: i64) -> Result<Tensor> {
     row_kernel("log_softmax", true, x, axis)
 }
 
-/// The rule of both.
+/// Softmax along the last axis of matrices whose row i sees columns 0 to i; the others become 0.
+pub fn causal_softmax(x: &Tensor) -> Result<Tensor> {
+    if x.rank() < 2 {
+        return Err(Error::value("causal_softmax", format!("got shape {:?}; expected at least two axes", x.shape())));
+    }
+    let x = cast(x, x.dtype().to_float());
+    let spec = x.spec().clone();
+    Ok(make(Op::Softmax { log: false, causal: true }, smallvec![], smallvec![x], spec))
+}
+
+/// The rule of all of them.
 pub struct Softmax;
 
 impl Rule for Softmax {
@@ -42,14 +52,14 @@ impl Rule for Softmax {
         Some(Saved { inputs: 0, outputs: 1 })
     }
 
-    /// With output y, sums along the last axis: y (g - sum(g y)); for the logarithm g - e^y sum(g).
+    /// With output y, sums along the last axis: y (g - sum(g y)), which is 0 for what was not seen; for the logarithm g - e^y sum(g).
     fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
         let g = only(grad_outs)?;
         let y = ctx.output(0)?;
         let row_sum = |t: &Tensor| reduce(Sum, t, Some(&[-1]), true);
         grads(match ctx.op() {
-            Op::Softmax { log: false } => mul(&y, &sub(g, &row_sum(&mul(g, &y)?)?)?)?,
-            Op::Softmax { log: true } => sub(g, &mul(&unary(Exp, &y)?, &row_sum(g)?)?)?,
+            Op::Softmax { log: false, .. } => mul(&y, &sub(g, &row_sum(&mul(g, &y)?)?)?)?,
+            Op::Softmax { log: true, .. } => sub(g, &mul(&unary(Exp, &y)?, &row_sum(g)?)?)?,
             _ => return Err(Error::Internal("softmax rule")),
         })
     }

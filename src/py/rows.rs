@@ -1,4 +1,4 @@
-//! Normalizations and cross-entropy, as functions that `nn.functional` calls once it has checked what it was given.
+//! Normalizations, cross-entropy and the softmax of causal attention, as functions that `nn.functional` calls once it has checked what it was given.
 // Each argument is one of its own, so that Python pays for no container.
 #![allow(clippy::too_many_arguments)]
 use super::arguments::array;
@@ -6,6 +6,7 @@ use super::tensor::PyTensor;
 use crate::graph::Tensor;
 use crate::ops::cross_entropy::{Entropy, Reduction, cross_entropy as entropy};
 use crate::ops::norm::{Norm, norm};
+use crate::ops::softmax;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -85,8 +86,21 @@ pub fn cross_entropy(
     Ok(entropy(how, &array(op, x)?, &array(op, labels)?, given(op, weight)?.as_ref())?.into())
 }
 
+/// Softmax along the last axis of matrices whose row i sees columns 0 to i; the others become 0.
+///
+/// x: at least two axes; its gradient is 0 where it is not seen. Raises ValueError for fewer axes.
+///
+/// >>> from agtape import _core
+/// >>> import agtape as ag
+/// >>> _core.causal_softmax(ag.zeros((2, 2))).tolist()
+/// [[1.0, 0.0], [0.5, 0.5]]
+#[pyfunction]
+pub fn causal_softmax(x: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+    Ok(softmax::causal_softmax(&array("causal_softmax", x)?)?.into())
+}
+
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    functions!(m; layer_norm, rms_norm, cross_entropy);
+    functions!(m; layer_norm, rms_norm, cross_entropy, causal_softmax);
     Ok(())
 }

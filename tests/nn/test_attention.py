@@ -35,6 +35,36 @@ def test_plain_scaled_and_causal_equal_numpy(qkv):
     )
 
 
+def test_causal_attention_makes_no_mask_and_equals_the_masked(qkv):
+    q, k, v = (ag.param(a) for a in qkv)
+    mask, grads = np.tri(4, 6, dtype=bool), []
+    for how in ({"is_causal": True}, {"attn_mask": mask}):
+        with ag.grad_tape() as tape:
+            loss = ag.square(F.scaled_dot_product_attention(q, k, v, **how)).sum()
+        names = {row.op for row in ag.tape_memory(tape).by_op}
+        assert ("where" in names) == ("attn_mask" in how)
+        loss.backward()
+        grads.append([t.grad.numpy() for t in (q, k, v)])
+        for t in (q, k, v):
+            t.grad = None
+    for causal, masked in zip(*grads):
+        np.testing.assert_allclose(causal, masked, rtol=1e-12, atol=1e-14)
+    causal = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)  # noqa: E731
+    assert ag.testing.gradcheck(causal, (q, k, v), order=2, directions=1)
+
+
+def test_the_layer_is_causal_with_and_without_padding(rng):
+    layer, x = (
+        ag.nn.MultiHeadAttention(8, 2, batch_first=True, dtype="float64"),
+        ag.tensor(rng.standard_normal((2, 5, 8))),
+    )
+    later = ~np.tri(5, dtype=bool)
+    expected = layer(x, attn_mask=ag.tensor(later))
+    for padding in (None, ag.tensor(np.zeros((2, 5), bool))):
+        for got, wanted in zip(layer(x, key_padding_mask=padding, is_causal=True), expected):
+            np.testing.assert_allclose(got.numpy(), wanted.numpy(), rtol=1e-12, atol=1e-14)
+
+
 def test_masks_of_bool_and_float_equal_numpy(qkv, rng):
     q, k, v = qkv
     t = tuple(map(ag.tensor, qkv))

@@ -2,6 +2,7 @@
 
 import agtape as ag
 import numpy as np
+from agtape import _core
 from ops.row import Row, one
 from ops.samples import FLOATS
 
@@ -77,6 +78,14 @@ NETWORK = [
         lambda x, w: normed(x, w, rms=True),
         lambda xp, x, w: F.rms_norm(x, w.shape, w, EPS),
         ops=("rms_norm",),
+        **NORMS,
+    ),
+    Row(
+        "causal_softmax",
+        one,
+        lambda x: np.tril(np.exp(x)) / np.tril(np.exp(x)).sum(1, keepdims=True),
+        lambda xp, x: _core.causal_softmax(x),
+        ops=("softmax",),
         **NORMS,
     ),
     Row("cross_entropy", one, lambda x: entropy(x, 1.0, 0.0), lambda xp, x: row_entropy(x), least=1, **ENTROPY),

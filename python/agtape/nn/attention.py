@@ -118,16 +118,19 @@ class MultiHeadAttention(Module):
                 "3 each, or 2 each for one entry"
             )
         q, k, v = self._project(query, key, value)
-        mask = self._mask(key_padding_mask, attn_mask, is_causal, q, k)
+        is_causal = is_causal and attn_mask is None
+        # Alone, it needs no mask in memory.
+        mask = self._mask(key_padding_mask, attn_mask, is_causal and key_padding_mask is not None, q, k)
+        is_causal = is_causal and mask is None
         dropout = self.dropout if self.training else 0.0
         weights = None
         if need_weights:
-            weights = attention_weights(q, k, mask)
+            weights = attention_weights(q, k, mask, is_causal)
             mixed = (F.dropout(weights, dropout) if dropout else weights) @ v
             weights = weights.mean(axis=1) if average_attn_weights else weights
             weights = weights if query.ndim == 3 else weights[0]
         else:
-            mixed = F.scaled_dot_product_attention(q, k, v, mask, dropout)
+            mixed = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)
         out = self.out_proj(mixed.transpose(1, 2).reshape(mixed.shape[0], mixed.shape[2], self.embed_dim))
         if query.ndim == 2:
             return out.reshape(out.shape[1:]), weights
@@ -162,7 +165,7 @@ class MultiHeadAttention(Module):
         """One mask for `scaled_dot_product_attention`, of shape (N or 1, heads or 1, L or 1, S), or `None`."""
         n, length, keys = q.shape[0], q.shape[2], k.shape[2]
         masks = []
-        if is_causal and attn_mask is None:
+        if is_causal:
             masks.append(causal_mask(length, keys, q.device))
         if attn_mask is not None:
             attn_mask = as_tensor("MultiHeadAttention", "attn_mask", attn_mask, q)

@@ -3,6 +3,7 @@
 import math
 
 import agtape as ag
+from agtape import _core
 from agtape.nn.functional.checks import as_tensor, kind_of
 from agtape.nn.functional.dropouts import dropout
 
@@ -70,7 +71,7 @@ def attention_weights(query, key, attn_mask=None, is_causal=False, scale=None):
             raise ValueError(
                 "scaled_dot_product_attention: attn_mask and is_causal=True were both given; expected one of them"
             )
-        return ag.softmax(ag.where(causal_mask(*scores.shape[-2:], scores.device), scores, _masked(scores)), axis=-1)
+        return _core.causal_softmax(scores)
     if attn_mask is None:
         return ag.softmax(scores, axis=-1)
     attn_mask = as_tensor("scaled_dot_product_attention", "attn_mask", attn_mask, scores)
