@@ -83,6 +83,12 @@ kinds! {
         Gelu = "gelu",
         /// x * sigmoid(x)
         Silu = "silu",
+        /// The derivative of `GeluTanh`.
+        GeluTanhSlope = "gelu_tanh_slope",
+        /// The derivative of `Gelu`.
+        GeluSlope = "gelu_slope",
+        /// The derivative of `Silu`.
+        SiluSlope = "silu_slope",
         /// log(1 + e^x)
         Softplus = "softplus",
         /// The error function.

@@ -55,7 +55,7 @@ impl Rule for Unary {
             Neg => NOTHING,
             Sqrt | Rsqrt | Reciprocal | Exp | Expm1 | Tan | Tanh | Sigmoid | Relu => OUT,
             Abs | Square | Log | Log1p | Log2 | Log10 | Sin | Cos | Arcsin | Arccos | Arctan | Sinh | Cosh | Arcsinh
-            | Arccosh | Arctanh | GeluTanh | Gelu | Silu | Softplus | Erf => IN,
+            | Arccosh | Arctanh | GeluTanh | Gelu | Silu | GeluTanhSlope | GeluSlope | SiluSlope | Softplus | Erf => IN,
             // Piecewise constant: the gradient is zero almost everywhere, so nothing is recorded (as in JAX, it is a true zero).
             Sign | Floor | Ceil | Round | Trunc => NOTHING,
             LogicalNot | BitNot | IsNan | IsFinite | IsInf => None,
@@ -110,9 +110,12 @@ impl Rule for Unary {
             Sigmoid => mul(g, &mul(&y()?, &sub(&c(1.0), &y()?)?)?)?,
             // 0 at 0; y > 0 exactly where x > 0.
             Relu => binary(B::ReluGrad, g, &y()?)?,
-            GeluTanh => mul(g, &gelu_tanh_slope(x()?)?)?,
-            Gelu => mul(g, &gelu_slope(x()?)?)?,
-            Silu => mul(g, &silu_slope(x()?)?)?,
+            GeluTanh => mul(g, &unary(GeluTanhSlope, x()?)?)?,
+            Gelu => mul(g, &unary(GeluSlope, x()?)?)?,
+            Silu => mul(g, &unary(SiluSlope, x()?)?)?,
+            GeluTanhSlope => mul(g, &gelu_tanh_bend(x()?)?)?,
+            GeluSlope => mul(g, &gelu_bend(x()?)?)?,
+            SiluSlope => mul(g, &silu_bend(x()?)?)?,
             Softplus => mul(g, &unary(Sigmoid, x()?)?)?,
             Erf => mul(g, &erf_slope(x()?)?)?,
             LogicalNot | BitNot | IsNan | IsFinite | IsInf => return Err(Error::state(kind.name(), "this op has no gradient")),
@@ -125,11 +128,12 @@ pub fn zeros_like(x: &Tensor) -> Tensor {
     make(Op::Const, smallvec![0], smallvec![], x.spec().clone())
 }
 
-/// Derivative of x s with s = sigmoid(x): s + x s (1 - s).
-fn silu_slope(x: &Tensor) -> Result<Tensor> {
+/// Second derivative of x s with s = sigmoid(x): s (1 - s) (2 + x (1 - 2 s)).
+fn silu_bend(x: &Tensor) -> Result<Tensor> {
+    let c = |v: f64| scalar(v, x.dtype());
     let s = unary(Sigmoid, x)?;
-    let rest = mul(&mul(x, &s)?, &sub(&scalar(1.0, x.dtype()), &s)?)?;
-    add(&s, &rest)
+    let slope = mul(&s, &sub(&c(1.0), &s)?)?;
+    mul(&slope, &add(&c(2.0), &mul(x, &sub(&c(1.0), &mul(&c(2.0), &s)?)?)?)?)
 }
 
 /// Derivative of erf: 2 / sqrt(pi) e^(-x^2).
@@ -138,29 +142,23 @@ fn erf_slope(x: &Tensor) -> Result<Tensor> {
     mul(&scalar(std::f64::consts::FRAC_2_SQRT_PI, x.dtype()), &bell)
 }
 
-/// Derivative of x (1 + tanh u) / 2 with u = a (x + b x^3): (1 + t) / 2 + x (1 - t^2) a (1 + 3 b x^2) / 2.
-fn gelu_tanh_slope(x: &Tensor) -> Result<Tensor> {
+/// Second derivative of x (1 + tanh u) / 2 with u = a (x + b x^3), t = tanh u: (1 - t^2) (u' + x (u'' / 2 - t u'^2)).
+fn gelu_tanh_bend(x: &Tensor) -> Result<Tensor> {
     let c = |v: f64| scalar(v, x.dtype());
     let (a, b) = ((2.0 / std::f64::consts::PI).sqrt(), 0.044715);
     let square = unary(Square, x)?;
-    let u = mul(&mul(&c(a), x)?, &add(&c(1.0), &mul(&c(b), &square)?)?)?;
-    let t = unary(Tanh, &u)?;
+    let t = unary(Tanh, &mul(&mul(&c(a), x)?, &add(&c(1.0), &mul(&c(b), &square)?)?)?)?;
     let du = mul(&c(a), &add(&c(1.0), &mul(&c(3.0 * b), &square)?)?)?;
-    let sech = sub(&c(1.0), &unary(Square, &t)?)?;
-    let sum = add(&add(&c(1.0), &t)?, &mul(&mul(x, &sech)?, &du)?)?;
-    mul(&c(0.5), &sum)
+    let inner = sub(&mul(&c(3.0 * a * b), x)?, &mul(&t, &unary(Square, &du)?)?)?;
+    mul(&sub(&c(1.0), &unary(Square, &t)?)?, &add(&du, &mul(x, &inner)?)?)
 }
 
-/// Derivative of x P(x) with the normal distribution function P: P(x) + x p(x).
-fn gelu_slope(x: &Tensor) -> Result<Tensor> {
+/// Second derivative of x P(x) with the normal density p: p(x) (2 - x^2).
+fn gelu_bend(x: &Tensor) -> Result<Tensor> {
     let c = |v: f64| scalar(v, x.dtype());
-    let erf = unary(Erf, &mul(x, &c(std::f64::consts::FRAC_1_SQRT_2))?)?;
-    let cdf = mul(&c(0.5), &add(&c(1.0), &erf)?)?;
-    let density = mul(
-        &c(0.5 * std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2),
-        &unary(Exp, &mul(&c(-0.5), &unary(Square, x)?)?)?,
-    )?;
-    add(&cdf, &mul(x, &density)?)
+    let square = unary(Square, x)?;
+    let scale = 0.5 * std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2;
+    mul(&mul(&c(scale), &unary(Exp, &mul(&c(-0.5), &square)?)?)?, &sub(&c(2.0), &square)?)
 }
 
 /// The rule of `astype`: the gradient goes back in the input's dtype.

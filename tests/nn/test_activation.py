@@ -44,6 +44,29 @@ def test_gradients_to_second_order(name):
     assert ag.testing.gradcheck(CASES[name][0], ag.tensor(SMOOTH), order=2)
 
 
+@pytest.mark.parametrize("name", ["gelu", "gelu tanh", "silu"])
+def test_slopes_are_one_op_and_right_to_third_order(name):
+    """gelu_slope, gelu_tanh_slope and silu_slope: against differences of float64, near float32, and flat far away."""
+    function = CASES[name][0]
+    slope = ag.grad(lambda x: function(x).sum())
+    x = np.linspace(-6, 6, 241)
+    exact = slope(ag.tensor(x)).numpy()
+    step = 1e-5
+    differences = (function(ag.tensor(x + step)) - function(ag.tensor(x - step))).numpy() / (2 * step)
+    np.testing.assert_allclose(exact, differences, atol=1e-9)
+    np.testing.assert_allclose(slope(ag.tensor(x.astype(np.float32))).numpy(), exact, atol=6e-7)
+    far = ag.tensor([-np.inf, -1e30, -50.0, 50.0, 1e30, np.inf])
+    np.testing.assert_allclose(slope(far).numpy(), [0, 0, 0, 1, 1, 1], atol=1e-12)
+    assert np.isnan(slope(ag.tensor([np.nan])).numpy()).all()
+    assert ag.testing.gradcheck(slope, ag.tensor(SMOOTH), order=2)
+    w = ag.param(x)
+    with ag.grad_tape() as tape:
+        loss = function(w).sum()
+        loss.backward(create_graph=True)
+        rows = {row.op: row.nodes for row in ag.tape_memory(tape).by_op}
+    assert rows[{"gelu": "gelu_slope", "gelu tanh": "gelu_tanh_slope", "silu": "silu_slope"}[name]] == 1
+
+
 @pytest.mark.parametrize(
     ("name", "slope"), [("relu", 0.0), ("leaky_relu", 0.01), ("elu", 1.0), ("gelu", 0.5), ("silu", 0.5)]
 )

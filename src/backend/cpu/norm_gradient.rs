@@ -287,7 +287,8 @@ mod tests {
 
     #[test]
     fn t16_many_parts_give_the_bits_that_one_thread_gives() {
-        let case = case(&mut Draw(5), DType::F32, &[4000, 96], false, true);
+        // In f64, where another order of the sums shows.
+        let case = case(&mut Draw(5), DType::F64, &[4000, 96], false, true);
         let many = case.run(7);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
         let one = pool.install(|| case.run(7));
@@ -296,7 +297,7 @@ mod tests {
             assert!(same(&case.run(wanted)[0], &many[at]), "alone as together");
         }
         for (got, expected) in many.iter().zip(case.expected()) {
-            assert!(got.iter().zip(&expected).all(|(g, e)| (g - e).abs() <= 1e-5 * (4000.0 + e.abs())));
+            assert!(got.iter().zip(&expected).all(|(g, e)| (g - e).abs() <= 1e-12 * (4000.0 + e.abs())));
         }
     }
 }

@@ -102,6 +102,9 @@ unsafe fn f32_functions(kind: UnaryKind, io: &Io) {
         GeluTanh => map1!(io, f32 => f32, |x| math::gelu_tanh(x)),
         Gelu => map1!(io, f32 => f32, |x| math::gelu(x)),
         Silu => map1!(io, f32 => f32, |x| math::silu(x)),
+        GeluTanhSlope => map1!(io, f32 => f32, |x| math::gelu_tanh_slope(x)),
+        GeluSlope => map1!(io, f32 => f32, |x| math::gelu_slope(x)),
+        SiluSlope => map1!(io, f32 => f32, |x| math::silu_slope(x)),
         Softplus => map1!(io, f32 => f32, |x| math::softplus(x)),
         Erf => map1!(io, f32 => f32, |x| math::erf(x)),
         _ => {}
@@ -126,6 +129,13 @@ fn trig_rest(io: &Io, exact: fn(f32) -> f32) {
             }
         }
     }
+}
+
+/// The derivative of x sigmoid(y) for a y with derivative `dy`: s + x s (1 - s) dy.
+fn gated_slope(x: f64, y: f64, dy: f64) -> f64 {
+    let e = (-y.abs()).exp();
+    let (large, small) = (1.0 / (1.0 + e), e / (1.0 + e));
+    (if y < 0.0 { small } else { large }) + x * (large * small) * dy
 }
 
 #[inline(always)]
@@ -189,6 +199,20 @@ unsafe fn f64_functions(kind: UnaryKind, io: &Io) {
         Gelu => |x| {
             let y = 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
             if x == f64::NEG_INFINITY { -0.0 } else { y }
+        },
+        GeluTanhSlope => |x| {
+            let x = x.clamp(-40.0, 40.0);
+            let y = 1.595_769_121_605_730_7 * (x + 0.044_715 * x * x * x);
+            gated_slope(x, y, 1.595_769_121_605_730_7 * (1.0 + 3.0 * 0.044_715 * x * x))
+        },
+        GeluSlope => |x| {
+            let x = x.clamp(-40.0, 40.0);
+            let density = (-0.5 * x * x).exp() * (0.5 * std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2);
+            0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2) + x * density
+        },
+        SiluSlope => |x| {
+            let x = x.clamp(-800.0, 800.0);
+            gated_slope(x, x, 1.0)
         },
         Softplus => |x| (if x < 0.0 { 0.0 } else { x }) + (-x.abs()).exp().ln_1p(),
         Erf => libm::erf,
