@@ -85,7 +85,7 @@ pub enum Op {
     },
     /// Running product along an axis.
     Cumprod(usize),
-    /// Softmax (or its logarithm) along the last axis.
+    /// Softmax (or its logarithm) along the last axis. Arg, if there is one: what the input is multiplied by first (f64 bits).
     Softmax {
         /// The logarithm.
         log: bool,

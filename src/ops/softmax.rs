@@ -1,5 +1,5 @@
 //! Softmax along an axis, its logarithm, and the softmax of causal attention: shape rule, saved output and gradient.
-use super::binary::{mul, sub};
+use super::binary::{mul, scalar, sub};
 use super::reduce::reduce;
 use super::rule::{Ctx, Grads, Rule, grads, make, only};
 use super::unary::{cast, unary};
@@ -34,14 +34,16 @@ pub fn log_softmax(x: &Tensor, axis: i64) -> Result<Tensor> {
     row_kernel("log_softmax", true, x, axis)
 }
 
-/// Softmax along the last axis of matrices whose row i sees columns 0 to i; the others become 0.
-pub fn causal_softmax(x: &Tensor) -> Result<Tensor> {
-    if x.rank() < 2 {
-        return Err(Error::value("causal_softmax", format!("got shape {:?}; expected at least two axes", x.shape())));
+/// Softmax of `scale` x along the last axis. If `causal`, row i of each matrix sees columns 0 to i only; the others become 0.
+pub fn attention_softmax(x: &Tensor, scale: f64, causal: bool) -> Result<Tensor> {
+    let least = 1 + usize::from(causal);
+    if x.rank() < least {
+        let message = format!("got shape {:?}; expected at least {least} axes", x.shape());
+        return Err(Error::value("attention_softmax", message));
     }
     let x = cast(x, x.dtype().to_float());
     let spec = x.spec().clone();
-    Ok(make(Op::Softmax { log: false, causal: true }, smallvec![], smallvec![x], spec))
+    Ok(make(Op::Softmax { log: false, causal }, smallvec![scale.to_bits()], smallvec![x], spec))
 }
 
 /// The rule of all of them.
@@ -52,15 +54,19 @@ impl Rule for Softmax {
         Some(Saved { inputs: 0, outputs: 1 })
     }
 
-    /// With output y, sums along the last axis: y (g - sum(g y)), which is 0 for what was not seen; for the logarithm g - e^y sum(g).
+    /// With output y, sums along the last axis: y (g - sum(g y)), which is 0 for what was not seen; for the logarithm g - e^y sum(g). Both
+    /// times the scale, if there is one.
     fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
         let g = only(grad_outs)?;
         let y = ctx.output(0)?;
         let row_sum = |t: &Tensor| reduce(Sum, t, Some(&[-1]), true);
-        grads(match ctx.op() {
+        let slope = match ctx.op() {
             Op::Softmax { log: false, .. } => mul(&y, &sub(g, &row_sum(&mul(g, &y)?)?)?)?,
             Op::Softmax { log: true, .. } => sub(g, &mul(&unary(Exp, &y)?, &row_sum(g)?)?)?,
             _ => return Err(Error::Internal("softmax rule")),
-        })
+        };
+        let Some(&scale) = ctx.node.args.first() else { return grads(slope) };
+        let wide = y.dtype().compute();
+        grads(cast(&mul(&cast(&slope, wide), &scalar(f64::from_bits(scale), wide))?, y.dtype()))
     }
 }

@@ -86,21 +86,22 @@ pub fn cross_entropy(
     Ok(entropy(how, &array(op, x)?, &array(op, labels)?, given(op, weight)?.as_ref())?.into())
 }
 
-/// Softmax along the last axis of matrices whose row i sees columns 0 to i; the others become 0.
+/// Softmax of a multiple of x along the last axis. If causal, row i of each matrix sees columns 0 to i only; the others become 0.
 ///
-/// x: at least two axes; its gradient is 0 where it is not seen. Raises ValueError for fewer axes.
+/// scale: the factor. Raises ValueError if x has no axis, or less than two for causal=True.
 ///
 /// >>> from agtape import _core
 /// >>> import agtape as ag
-/// >>> _core.causal_softmax(ag.zeros((2, 2))).tolist()
+/// >>> _core.attention_softmax(ag.zeros((2, 2)), causal=True).tolist()
 /// [[1.0, 0.0], [0.5, 0.5]]
 #[pyfunction]
-pub fn causal_softmax(x: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
-    Ok(softmax::causal_softmax(&array("causal_softmax", x)?)?.into())
+#[pyo3(signature = (x, scale = 1.0, causal = false))]
+pub fn attention_softmax(x: &Bound<'_, PyAny>, scale: f64, causal: bool) -> PyResult<PyTensor> {
+    Ok(softmax::attention_softmax(&array("attention_softmax", x)?, scale, causal)?.into())
 }
 
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    functions!(m; layer_norm, rms_norm, cross_entropy, causal_softmax);
+    functions!(m; layer_norm, rms_norm, cross_entropy, attention_softmax);
     Ok(())
 }

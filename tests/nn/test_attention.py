@@ -53,6 +53,15 @@ def test_causal_attention_makes_no_mask_and_equals_the_masked(qkv):
     assert ag.testing.gradcheck(causal, (q, k, v), order=2, directions=1)
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_the_scale_may_be_learned(is_causal, qkv):
+    t = tuple(map(ag.tensor, qkv))
+    attend_by = lambda s: F.scaled_dot_product_attention(*t, is_causal=is_causal, scale=s)  # noqa: E731
+    scale = ag.tensor(np.array(0.3))
+    np.testing.assert_allclose(attend_by(scale).numpy(), attend_by(0.3).numpy(), rtol=1e-12)
+    assert ag.testing.gradcheck(attend_by, scale, order=2)
+
+
 def test_the_layer_is_causal_with_and_without_padding(rng):
     layer, x = (
         ag.nn.MultiHeadAttention(8, 2, batch_first=True, dtype="float64"),

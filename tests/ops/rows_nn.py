@@ -81,10 +81,10 @@ NETWORK = [
         **NORMS,
     ),
     Row(
-        "causal_softmax",
+        "attention_softmax",
         one,
-        lambda x: np.tril(np.exp(x)) / np.tril(np.exp(x)).sum(1, keepdims=True),
-        lambda xp, x: _core.causal_softmax(x),
+        lambda x: np.tril(np.exp(x / 2)) / np.tril(np.exp(x / 2)).sum(1, keepdims=True),
+        lambda xp, x: _core.attention_softmax(x, 0.5, True),
         ops=("softmax",),
         **NORMS,
     ),

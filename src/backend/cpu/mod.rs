@@ -75,7 +75,7 @@ pub fn run(kernel: &Prepared, ins: &[View], outs: &[View], shape: &[usize], args
         Op::ArgExtreme(is_max, axis) => arg_extreme::run(*is_max, *axis, ins, outs, args),
         Op::Cumsum { axis, reverse } => cumulative::cumsum(*axis, *reverse, ins, outs),
         Op::Cumprod(axis) => cumulative::cumprod(*axis, ins, outs),
-        Op::Softmax { log, causal } => softmax::run(*log, *causal, ins, outs),
+        Op::Softmax { log, causal } => softmax::run(*log, *causal, ins, outs, args),
         Op::LayerNorm(form) => norm::run(*form, ins, outs, args),
         Op::LayerNormGrad { rms, weight, wanted } => norm_gradient::run(*rms, *weight, *wanted, ins, outs),
         Op::CrossEntropy(form) => cross_entropy::run(*form, ins, outs, args),

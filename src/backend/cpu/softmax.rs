@@ -1,18 +1,27 @@
 //! Softmax and its logarithm along the last axis, stable: the row's largest value is subtracted first.
 use super::elementwise::isa::{Isa, versions};
 use super::math;
-use super::real::by_real;
+use super::real::{Float, by_real};
 use super::rows::{LANES, Lane, OutRows, Row, Rows, filled, fold, largest, split, walk};
 use super::view::View;
 use crate::error::{Error, Result};
 
 /// Softmax of every row (`log`: its logarithm), of all its elements or of those that a `causal` one sees. Rows with a NaN, an infinity or nothing but -infinity give NaN as in NumPy's formula.
-pub fn run(log: bool, causal: bool, ins: &[View], outs: &[View]) -> Result<()> {
+pub fn run(log: bool, causal: bool, ins: &[View], outs: &[View], args: &[u64]) -> Result<()> {
     let ([x], [out]) = (ins, outs) else { return Err(Error::Internal("softmax: operands")) };
     if x.shape != out.shape || x.dtype != out.dtype || !out.is_contiguous() {
         return Err(Error::Internal("softmax: output"));
     }
-    by_real!(x.dtype, "softmax: dtype", rows(log, causal, x, out))
+    let how = How { log, causal, scale: args.first().map(|&bits| f64::from_bits(bits)) };
+    by_real!(x.dtype, "softmax: dtype", rows(how, x, out))
+}
+
+/// Which softmax, and of what multiple of the input.
+#[derive(Clone, Copy)]
+struct How {
+    log: bool,
+    causal: bool,
+    scale: Option<f64>,
 }
 
 /// A type whose rows have a kernel.
@@ -43,24 +52,28 @@ impl Kernel for f32 {
     }
 }
 
-fn rows<T: Row<Wide: Kernel>>(log: bool, causal: bool, x: &View, out: &View) -> Result<()> {
+fn rows<T: Row<Wide: Kernel>>(how: How, x: &View, out: &View) -> Result<()> {
     let Some((&n, lead)) = x.shape.split_last() else { return Err(Error::Internal("softmax: no axis")) };
     let count: usize = lead.iter().product();
     if n == 0 || count == 0 {
         return Ok(());
     }
     let (isa, matrix) = (Isa::get(), lead.last().copied().unwrap_or(1));
+    let scale = how.scale.map(<T::Wide as Float>::of);
     split(count, n, |range| {
         let (mut from, mut to) = (Rows::<T>::new(x), OutRows::<T>::new(out, n));
         walk(lead, [x.strides], range, |row, [offset]| {
-            let seen = if causal { n.min(row % matrix + 1) } else { n };
+            let seen = if how.causal { n.min(row % matrix + 1) } else { n };
             // SAFETY: the walk stays inside the input; the row of the output is this task's own.
             unsafe {
                 let x = from.at(offset);
                 to.put(row, |y| {
                     let (y, unseen) = y.split_at_mut(seen);
-                    y.copy_from_slice(&x[..seen]);
-                    Kernel::row(isa, log, y);
+                    match scale {
+                        None => y.copy_from_slice(&x[..seen]),
+                        Some(s) => y.iter_mut().zip(x).for_each(|(y, &x)| *y = x * s),
+                    }
+                    Kernel::row(isa, how.log, y);
                     unseen.fill(Default::default());
                 });
             }
@@ -138,7 +151,7 @@ mod tests {
         let own = crate::shape::strides(shape);
         let x = View { ptr: data.as_ptr().cast_mut().cast(), dtype, shape, strides };
         let y = View { ptr: out.as_mut_ptr().cast(), dtype, shape, strides: &own };
-        assert_eq!(run(log, false, &[x], &[y]), Ok(()));
+        assert_eq!(run(log, false, &[x], &[y], &[]), Ok(()));
         out
     }
 
@@ -200,14 +213,15 @@ mod tests {
     }
 
     #[test]
-    fn causal_rows_see_what_is_not_later() {
+    fn causal_rows_see_half_of_what_is_not_later() {
         for (rows, n) in [(5, 7), (40, 40), (9, 4)] {
             let data: Vec<f32> = (0..3 * rows * n).map(|i| ((i * 37) % 29) as f32 / 7.0).collect();
             let (shape, strides) = ([3, rows, n], [(rows * n) as isize, n as isize, 1]);
             let mut out = vec![f32::NAN; data.len()];
             let x = View { ptr: data.as_ptr().cast_mut().cast(), dtype: DType::F32, shape: &shape, strides: &strides };
             let y = View { ptr: out.as_mut_ptr().cast(), ..x };
-            assert_eq!(run(false, true, &[x], &[y]), Ok(()));
+            assert_eq!(run(false, true, &[x], &[y], &[0.5f64.to_bits()]), Ok(()));
+            let data: Vec<f32> = data.iter().map(|x| x * 0.5).collect();
             for (r, (x, y)) in data.chunks(n).zip(out.chunks(n)).enumerate() {
                 let seen = n.min(r % rows + 1);
                 assert!(

@@ -63,17 +63,19 @@ def attention_weights(query, key, attn_mask=None, is_causal=False, scale=None):
     [[[1.0, 0.0], [0.5, 0.5]]]
     """
     try:
-        scores = (query @ key.transpose(-2, -1)) * (1 / math.sqrt(query.shape[-1] or 1) if scale is None else scale)
+        scores = query @ key.transpose(-2, -1)
     except (ValueError, IndexError):
         raise _misfit(query, key) from None
-    if is_causal:
-        if attn_mask is not None:
-            raise ValueError(
-                "scaled_dot_product_attention: attn_mask and is_causal=True were both given; expected one of them"
-            )
-        return _core.causal_softmax(scores)
+    scale = 1 / math.sqrt(query.shape[-1] or 1) if scale is None else scale
+    if is_causal and attn_mask is not None:
+        raise ValueError(
+            "scaled_dot_product_attention: attn_mask and is_causal=True were both given; expected one of them"
+        )
     if attn_mask is None:
-        return ag.softmax(scores, axis=-1)
+        if not isinstance(scale, (int, float)):
+            scores, scale = scores * scale, 1.0
+        return _core.attention_softmax(scores, scale, is_causal)
+    scores = scores * scale
     attn_mask = as_tensor("scaled_dot_product_attention", "attn_mask", attn_mask, scores)
     kind = kind_of(attn_mask.dtype)
     if kind == "float":
