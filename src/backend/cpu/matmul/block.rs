@@ -10,6 +10,8 @@ const COLS: usize = 384;
 const ROWS: usize = 1024;
 /// Elements from the first to the last row of a right side that L1 holds.
 const SPREAD: usize = 8 * 1024;
+/// Elements of a line that are packed before the next lines; a multiple of every `SQUARE`.
+const STRETCH: usize = 128;
 /// Vectors in a row of a register tile.
 const WIDE: usize = 3;
 
@@ -216,9 +218,12 @@ unsafe fn pack<V: Vector>(from: *const V::Elem, step: isize, inner: isize, len: 
             return;
         }
         let (lines, depth) = if inner == 1 { (len - len % square, k - k % square) } else { (0, 0) };
-        for x in (0..depth).step_by(square) {
+        // A stretch of a few lines at a time: many lines at once would be more streams than the processor fetches ahead.
+        for x0 in (0..depth).step_by(STRETCH) {
             for l in (0..lines).step_by(square) {
-                V::transpose(from.offset(l as isize * step).add(x), step, to.add(x * width + l), width);
+                for x in (x0..depth.min(x0 + STRETCH)).step_by(square) {
+                    V::transpose(from.offset(l as isize * step).add(x), step, to.add(x * width + l), width);
+                }
             }
         }
         for l in 0..len {
