@@ -235,7 +235,7 @@ mod tests {
 
     fn case(draw: &mut Draw, dtype: DType, shape: &[usize], rms: bool, has_weight: bool) -> Case {
         let (n, lead) = (shape[shape.len() - 1], &shape[..shape.len() - 1]);
-        let value = |d: &mut Draw| d.below(400) as f64 / 64.0 - 2.0;
+        let value = |d: &mut Draw| d.below(400) as f64 / 63.0 - 3.0;
         let mut ins = vec![Sample::strided(draw, dtype, shape, value), Sample::strided(draw, dtype, shape, value)];
         if has_weight {
             ins.push(Sample::strided(draw, dtype, &[n], value));
