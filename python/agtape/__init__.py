@@ -200,7 +200,7 @@ from agtape.array_api import (
     result_type,
     searchsorted,
 )
-from agtape.checkpoint import checkpoint
+from agtape.checkpoint import checkpoint, is_replaying
 from agtape.custom import CustomOp, custom_gradient, custom_op
 from agtape.functional import grad, hvp, jvp, value_and_grad, vjp
 from agtape.memory import last_backward, last_plan, memory_stats, plan_cache_stats, tape_memory

@@ -2,11 +2,34 @@
 
 import functools
 import inspect
+import threading
 import types
 
+import numpy as np
+
+import agtape as ag
 from agtape import _core
+from agtape._core import Tensor
+from agtape.ambient import World
+from agtape.tree import flatten
 
 _REPLAYS = ("trace", "call")
+_PLAIN = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    np.ndarray,
+    np.generic,
+    np.dtype,
+    _core.dtype,
+    range,
+    slice,
+)
+_REPLAYING = threading.local()
 _UNFINISHED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 
 
@@ -17,9 +40,12 @@ def checkpoint(fn=None, /, *args, replay="trace", verify=False, rngs=(), name=No
         fn: any callable: function, method, `functools.partial`, module, object with `__call__`. Without it, or given no arguments
             while it needs some, the result is a decorator, or the decorated function.
         *args, **kwargs: anything, nested containers of tensors too.
-        replay: "trace" rebuilds what ran from its recipes, without calling the function again.
-        verify: whether a second call is compared by values too; what is rebuilt from recipes cannot differ.
-        rngs: generators whose state a second call must find as the first did.
+        replay: "trace" rebuilds what ran from its recipes, without calling the function again. "call" keeps no recipe and calls the
+            function a second time in backward, with the random state, options and argument values of the first call; a second
+            run of other ops, numbers or tensors is an error.
+        verify: whether the outputs of a second call are compared too; what is rebuilt from recipes cannot differ.
+        rngs: generators of the user's (`numpy.random.Generator`, `random.Random`, anything with `get_state` and `set_state`) that
+            a second call must find as the first did; ours, Python's and NumPy's global ones are known.
         name: what reports and errors call the segment; default: the callable's name.
 
     Returns:
@@ -27,15 +53,17 @@ def checkpoint(fn=None, /, *args, replay="trace", verify=False, rngs=(), name=No
 
     Raises:
         TypeError: `fn` is not callable, or returned a generator or coroutine, of which nothing has run yet.
-        ValueError: `replay` is not a known word. Whatever `fn` raises, with a note that names the segment.
+        ValueError: `replay` is not a known word.
+        RuntimeError: in backward, a second run that differs, naming the first op that does and its line in both runs.
+        Whatever `fn` raises, unchanged, with a note that names the segment.
 
     >>> import agtape as ag
     >>> w = ag.param([0.5])
     >>> with ag.grad_tape():
-    ...     loss = ag.checkpoint(lambda x: (x * w).exp().sum(), ag.tensor([0.0]))
+    ...     loss = ag.checkpoint(lambda x: ((x * w) ** 2).sum(), ag.tensor([2.0]))
     >>> loss.backward()
     >>> w.grad.tolist()
-    [0.0]
+    [4.0]
     """
     settings = {"replay": replay, "verify": verify, "rngs": rngs, "name": name}
     if replay not in _REPLAYS:
@@ -61,24 +89,134 @@ def _decorated(fn, *, settings):
     return wrapped
 
 
+def is_replaying():
+    """Whether this thread is inside the second run of a segment with `replay="call"`: for counters, caches and logs of one's own.
+
+    Returns:
+        A bool; False while a segment is traced, which calls its function once.
+
+    >>> import agtape as ag
+    >>> ag.is_replaying()
+    False
+    """
+    return getattr(_REPLAYING, "depth", 0) > 0
+
+
 def _run(fn, args, kwargs, *, replay, verify, rngs, name):
     if not _core.is_recording():
         return fn(*args, **kwargs)
     name = name or _name_of(fn)
+    if replay == "call":
+        return _call(fn, args, kwargs, verify, rngs, name)
     state = _core.get_rng_state()
     try:
         with _core._Segment(name):
             result = fn(*args, **kwargs)
     except BaseException as error:
         _core.set_rng_state(state)
-        error.add_note(f"raised in checkpoint segment {name!r}, whose draws of random numbers were taken back")
+        error.add_note(f"raised in checkpoint segment {name!r}; its draws of random numbers were taken back")
         raise
     return _finished(name, result)
+
+
+def _call(fn, args, kwargs, verify, rngs, name):
+    """The first run of a segment whose function is called again."""
+    leaves, build = flatten((args, kwargs))
+    # An array may be written to later; tensors are given to the second run by the node, so nothing here holds one.
+    plain = [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves if not isinstance(leaf, Tensor)]
+    is_tensor = [isinstance(leaf, Tensor) for leaf in leaves]
+    n_given = sum(is_tensor)
+    world = World(rngs)
+    run = _core._Run(name, [leaf for leaf in leaves if isinstance(leaf, Tensor)])
+    try:
+        with run:
+            result = _finished(name, fn(*args, **kwargs))
+            outs, rebuild = _outputs(name, result)
+    except BaseException as error:
+        world.restore()
+        error.add_note(f"raised in checkpoint segment {name!r}; its draws of random numbers were taken back")
+        raise
+    checks = [_checksum(t) for t in outs] if verify else []
+
+    def replay(grads, inputs):
+        tensors, others = iter(inputs[:n_given]), iter(plain)
+        values = [next(tensors) if is_one else next(others) for is_one in is_tensor]
+        again_args, again_kwargs = build(values)
+        again = run.again(inputs)
+        found = _again(again, fn, again_args, again_kwargs, world, name)
+        if len(found) != n_outs:
+            raise RuntimeError(
+                f"checkpoint: the replay of segment {name!r} gave {len(found)} tensors, the first run {n_outs}; expected as many"
+            )
+        _compare(name, checks, found)
+        return again.gradients(found, grads)
+
+    n_outs = len(outs)
+    made = run.record(outs, replay)
+    return rebuild([new if new is not None else old for new, old in zip(made, outs)])
+
+
+def _again(run, fn, args, kwargs, world, name):
+    """The tensors that a second run gives, in the world of the first."""
+    present = World(world.rngs)
+    # Draws of the second run come from a generator of this thread's own: the process's stream goes on for other threads.
+    generator = _core.swap_own_rng(world.ours)
+    _REPLAYING.depth = getattr(_REPLAYING, "depth", 0) + 1
+    try:
+        world.restore(ours=False)
+        with run:
+            outs, _ = _outputs(name, fn(*args, **kwargs))
+            found = run.snapshot(outs)
+    except BaseException as error:
+        error.add_note(f"raised in the replay of checkpoint segment {name!r}")
+        raise
+    finally:
+        _REPLAYING.depth -= 1
+        present.restore(ours=False)
+        _core.swap_own_rng(generator)
+    run.check()
+    return found
+
+
+def _outputs(name, result):
+    """The tensors of a result, and a function that puts others in their places; refuses what could hide tensors."""
+    leaves, build = flatten(result)
+    for leaf in leaves:
+        if not isinstance(leaf, (Tensor, *_PLAIN)):
+            raise TypeError(
+                f"checkpoint: segment {name!r} returned {type(leaf).__name__}; with replay='call' expected tensors, plain values and "
+                "lists, tuples, dicts and dataclasses of them (use replay='trace' for any result)"
+            )
+
+    def rebuild(tensors):
+        new = iter(tensors)
+        return build([next(new) if isinstance(leaf, Tensor) else leaf for leaf in leaves])
+
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)], rebuild
+
+
+def _checksum(t):
+    """Two sums over a tensor's values, one of them weighted by position; pending until somebody asks."""
+    with ag.no_grad():
+        flat = t.detach().astype("float64").reshape(-1)
+        weights = ag.sin(ag.arange(flat.size, dtype="float64") + 1.0)
+        return ag.stack([flat.sum(), (flat * weights).sum()])
+
+
+def _compare(name, checks, found):
+    for i, (check, t) in enumerate(zip(checks, found)):
+        if not np.array_equal(check.numpy(), _checksum(t).numpy(), equal_nan=True):
+            raise RuntimeError(
+                f"checkpoint: the replay of segment {name!r} gave other values in output {i} than the first run; it reads something "
+                "that changed, such as an array from another library"
+            )
 
 
 def _finished(name, result):
     """The result, unless it is something whose body has not run."""
     if isinstance(result, _UNFINISHED) or inspect.isawaitable(result):
+        if isinstance(result, types.CoroutineType):
+            result.close()
         raise TypeError(
             f"checkpoint: segment {name!r} returned a {type(result).__name__}, of which nothing has run yet; expected tensors "
             "and containers of plain values (let the function run to its end and return a list)"

@@ -104,6 +104,23 @@ def _words():
     return _KEPT.words
 
 
+def saved_words():
+    """A copy of this thread's options that no plan depends on.
+
+    >>> saved_words()["deterministic"]
+    True
+    """
+    return dict(_words())
+
+
+def restore_words(words):
+    """Puts back what `saved_words` gave.
+
+    >>> restore_words(saved_words())
+    """
+    _words().update(words)
+
+
 def _switch(name):
     """An environment variable as True, False or None if it is not set."""
     text = os.environ.get(name)

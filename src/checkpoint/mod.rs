@@ -2,7 +2,7 @@
 mod needs;
 mod replay;
 
-pub use needs::{SegmentRow, segments};
+pub use needs::{SegmentRow, figures, segments};
 pub use replay::Replays;
 
 use crate::graph::{Mark, Scope, Segment, next_id, scope};

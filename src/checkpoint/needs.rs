@@ -1,8 +1,7 @@
 //! What a segment's replay computes and reads, from the recipes alone; and the report's row of each segment.
 use crate::backend::op::Op;
-use crate::graph::{Node, Saved, Segment, TapeCore, Tensor};
+use crate::graph::{Figures, Log, Node, Saved, Segment, TapeCore, Tensor, work};
 use crate::pool::class_bytes;
-use crate::shape::elems;
 use rustc_hash::FxHashSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -52,10 +51,11 @@ impl Needs<'_> {
         nodes.retain(|n| segment.contains(n));
         let mut needs = Needs { segment, nodes: Vec::new(), computed: FxHashSet::default(), read: Vec::new() };
         let mut seen: FxHashSet<(*const Node, u32)> = FxHashSet::default();
+        let is_inside = |t: &Tensor| t.node.op != Op::Const && segment.contains(&t.node);
         for node in &nodes {
             let state = node.state.lock();
             for (i, t) in state.inputs.iter().enumerate() {
-                if state.reads.has_input(i) && segment.contains(&t.node) {
+                if state.reads.has_input(i) && is_inside(t) {
                     needs.computed.insert(Arc::as_ptr(&t.node));
                     if seen.insert((Arc::as_ptr(&t.node), t.index)) {
                         needs.read.push(t.clone());
@@ -69,7 +69,7 @@ impl Needs<'_> {
                 }
             }
             if needs.computed.contains(&Arc::as_ptr(node)) {
-                needs.computed.extend(state.inputs.iter().filter(|t| segment.contains(&t.node)).map(|t| Arc::as_ptr(&t.node)));
+                needs.computed.extend(state.inputs.iter().filter(|t| is_inside(t)).map(|t| Arc::as_ptr(&t.node)));
             }
         }
         needs.nodes = nodes;
@@ -121,7 +121,11 @@ impl Storages {
             let Some(next) = base.node.state.lock().inputs.first().cloned() else { break };
             base = next;
         }
-        let is_leaf = base.node.variable.is_some() || base.node.op == Op::Leaf;
+        self.add_base(&base);
+    }
+
+    fn add_base(&mut self, base: &Tensor) {
+        let is_leaf = base.node.variable.is_some() || matches!(base.node.op, Op::Leaf | Op::Const);
         if is_leaf || !self.seen.insert((Arc::as_ptr(&base.node) as usize, base.index)) {
             return;
         }
@@ -130,20 +134,28 @@ impl Storages {
     }
 }
 
-/// Units of work of a node by itself: 2mnk for a product, else 4 for each element moved.
-fn work(node: &Node) -> u64 {
-    let inputs = node.state.lock().inputs.clone();
-    let out: usize = node.outs.iter().map(|o| elems(&o.spec.shape)).sum();
-    match &node.op {
-        Op::View(_) | Op::Const | Op::Custom | Op::Leaf => 0,
-        Op::MatMul => 2 * (out * inputs.first().and_then(|a| a.shape().last().copied()).unwrap_or(0)) as u64,
-        _ => 4 * (out + inputs.iter().filter(|t| t.node.op != Op::Const).map(Tensor::elems).sum::<usize>()) as u64,
-    }
-}
-
 /// What each segment of a tape keeps and drops, in the order in which they began.
 pub fn segments(tape: &TapeCore) -> Vec<SegmentRow> {
     let known: Vec<Arc<Segment>> = tape.segments.lock().iter().filter_map(Weak::upgrade).collect();
     let is_live = |s: &&Arc<Segment>| s.marks.iter().any(|m| std::ptr::eq(&*m.tape, tape) && m.is_live());
     known.iter().filter(is_live).map(|s| Needs::new(s, tape).row()).collect()
+}
+
+/// What a first run did not keep: what the gradient rules of its tape would have saved. `kept` are the tensors that the replay is given.
+pub fn figures(tape: &TapeCore, log: &Log, kept: &[Tensor]) -> Figures {
+    let (mut dropped, mut stays) = (Storages::default(), Storages::default());
+    kept.iter().for_each(|t| stays.add(t));
+    for node in nodes_since(tape, 0) {
+        let (inputs, reads) = {
+            let state = node.state.lock();
+            (state.inputs.clone(), state.reads)
+        };
+        for (_, t) in inputs.iter().enumerate().filter(|(i, t)| reads.has_input(*i) && !log.is_outside(&t.node)) {
+            dropped.add(t);
+        }
+        for o in (0..node.outs.len()).filter(|&o| reads.has_output(o)) {
+            dropped.add_base(&Tensor { node: node.clone(), index: o as u32 });
+        }
+    }
+    Figures { kept: stays.bytes, dropped: dropped.bytes, replay_cost: log.work() }
 }

@@ -98,10 +98,14 @@ impl<'a> Replays<'a> {
             }
         }
         if changed {
-            // Kernels made from here on are not merged with earlier ones.
-            self.phase += 1;
-            scope(|s| s.phase = self.phase);
+            self.separate();
         }
+    }
+
+    /// Kernels made from here on are not merged with earlier ones.
+    pub fn separate(&mut self) {
+        self.phase += 1;
+        scope(|s| s.phase = self.phase);
     }
 
     /// The position of a segment's replay, and whether it is new.
@@ -137,8 +141,12 @@ impl<'a> Replays<'a> {
         Ok(given)
     }
 
-    /// The innermost segment around a reader that also holds the node: its replay rebuilds it. `None` for what lies outside of all.
+    /// The innermost segment around a reader that also holds the node: its replay rebuilds it. `None` for what lies outside of all, and for
+    /// numbers, which plans make where they are read.
     fn home(&self, reader: &Arc<Segment>, node: &Node) -> Option<Arc<Segment>> {
+        if node.op == Op::Const {
+            return None;
+        }
         reader.chain().take_while(|s| s.is_on(self.tape)).find(|s| s.contains(node)).cloned()
     }
 

@@ -8,6 +8,11 @@ pub trait CustomRule: Send + Sync {
     /// The op's name, for messages.
     fn name(&self) -> &str;
 
+    /// Whether it calls a segment's function again, which must not be merged with anything before or after; it reads no outputs.
+    fn is_replay(&self) -> bool {
+        false
+    }
+
     /// The gradients of the differentiable inputs for given gradients of the outputs, made with recorded ops.
     fn vjp(&self, inputs: &[Tensor], outputs: &[Tensor], grad_outs: &[Option<Tensor>]) -> Result<SmallVec<[Option<Tensor>; 3]>>;
 }

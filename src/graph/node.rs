@@ -219,9 +219,6 @@ impl Node {
             let mut state = self.state.lock();
             let rule = state.rule.take();
             let saved = std::mem::take(&mut state.saved);
-            if saved == Saved::default() {
-                return;
-            }
             let mut held: SmallVec<[Tensor; 2]> = SmallVec::new();
             for (i, t) in state.inputs.iter().enumerate() {
                 if saved.has_input(i) {

@@ -30,6 +30,14 @@ pub fn walking<R>(walk: impl FnOnce() -> R) -> R {
     out
 }
 
+/// Runs user code inside a backward walk: what it records is bounded as anywhere else, since the walk holds what it needs.
+pub fn outside_walk<R>(code: impl FnOnce() -> R) -> R {
+    let before = IS_WALKING.replace(false);
+    let out = code();
+    IS_WALKING.set(before);
+    out
+}
+
 /// Whether so much is pending that it must be evaluated.
 pub fn is_pending_full() -> bool {
     !IS_WALKING.get() && is_walk_full()

@@ -1,6 +1,8 @@
 //! Recording: which tapes a new node belongs to, and what its gradient rule keeps.
+use super::log::Log;
 use super::node::{Node, Saved, Spec, Tensor};
 use super::pending;
+use super::probe::Probe;
 use super::segment::{Segment, counted};
 use super::variable::Variable;
 use crate::backend::op::{Op, ViewOp};
@@ -26,6 +28,8 @@ pub struct TapeCore {
     pub nodes: Mutex<Vec<Weak<Node>>>,
     /// Segments begun while it recorded, in creation order.
     pub segments: Mutex<Vec<Weak<Segment>>>,
+    /// Set for the tape of one run of a segment's function.
+    pub probe: Option<Probe>,
 }
 
 impl Drop for TapeCore {
@@ -64,6 +68,8 @@ pub struct GradState {
     pub segment: Option<Arc<Segment>>,
     /// The part of a backward walk under way; see `Node::phase`.
     pub phase: u32,
+    /// The log of the run of a segment's function that is under way.
+    pub log: Option<Arc<Log>>,
 }
 
 thread_local! {
@@ -121,17 +127,17 @@ pub fn record(
     args: SmallVec<[u64; 2]>,
     inputs: SmallVec<[Tensor; 2]>,
     specs: SmallVec<[Spec; 1]>,
-    saves: fn(&Op, u32) -> Option<Saved>,
+    saves: impl Fn(&Op, u32) -> Option<Saved>,
 ) -> Arc<Node> {
     let mut node = Node::build(op, args, inputs, specs);
     // Outside the borrow: looking at the user's frames may run the user's code, which may record.
-    if may_fail(&node.op) || STATE.with(|state| state.borrow().anomaly) {
+    let wants_place = |state: &GradState| state.anomaly || state.log.is_some();
+    if may_fail(&node.op) || STATE.with(|state| wants_place(&state.borrow())) {
         node.place = PLACE_HOOK.get().and_then(|hook| hook()).map(String::into_boxed_str);
     }
-    STATE.with(|state| {
-        let state = state.borrow();
-        finish(node, &state, saves)
-    })
+    let node = STATE.with(|state| finish(node, &state.borrow(), &saves));
+    note(&node);
+    node
 }
 
 /// The recipe of a node over other inputs: what a replay computes in its stead. It is recorded like any op.
@@ -139,7 +145,11 @@ pub fn record_clone(original: &Node, inputs: SmallVec<[Tensor; 2]>, saves: fn(&O
     let specs = original.outs.iter().map(|o| o.spec.clone()).collect();
     let mut node = Node::build(original.op.clone(), original.args.clone(), inputs, specs);
     node.place = original.place.clone();
-    let node = STATE.with(|state| finish(node, &state.borrow(), saves));
+    let reads = original.state.lock().reads;
+    // A user's op may keep less than its family.
+    let saves = |op: &Op, needs: u32| if matches!(op, Op::Custom) { Some(reads) } else { saves(op, needs) };
+    let node = STATE.with(|state| finish(node, &state.borrow(), &saves));
+    note(&node);
     if !node.marks.is_empty() {
         let rule = original.state.lock().rule.clone();
         node.state.lock().rule = rule;
@@ -148,7 +158,7 @@ pub fn record_clone(original: &Node, inputs: SmallVec<[Tensor; 2]>, saves: fn(&O
 }
 
 /// Puts a new node into the segment and on the tapes that are under way.
-fn finish(mut node: Node, state: &GradState, saves: fn(&Op, u32) -> Option<Saved>) -> Arc<Node> {
+fn finish(mut node: Node, state: &GradState, saves: &dyn Fn(&Op, u32) -> Option<Saved>) -> Arc<Node> {
     stamp(&mut node, state);
     let is_recorded = !state.paused && !state.tapes.is_empty() && node.outs.iter().any(|o| o.spec.dtype.is_float());
     let reads = if is_recorded { mark(&mut node, &state.tapes, saves) } else { None };
@@ -161,16 +171,33 @@ fn stamp(node: &mut Node, state: &GradState) {
     node.segment = state.segment.clone().filter(|s| s.is_live());
 }
 
+/// Writes a new node into the log of the run under way.
+fn note(node: &Node) {
+    let Some(log) = STATE.with(|s| s.borrow().log.clone()) else { return };
+    let place = node.place.as_deref().map(str::to_owned).or_else(|| PLACE_HOOK.get().and_then(|hook| hook()));
+    let inputs = node.state.lock().inputs.clone();
+    log.push(node, &inputs, &[], place.as_deref().unwrap_or("an unknown line"));
+}
+
+/// Writes a leaf that was made of other tensors or of values from outside into the log of the run under way.
+pub fn log_leaf<V: AsRef<[u8]>>(leaf: &Tensor, of: &[Tensor], values: impl FnOnce() -> V) {
+    let Some(log) = STATE.with(|s| s.borrow().log.clone()) else { return };
+    let place = PLACE_HOOK.get().and_then(|hook| hook());
+    log.push(&leaf.node, of, values().as_ref(), place.as_deref().unwrap_or("an unknown line"));
+}
+
 /// An alias that is a source of the tape whatever it came from, recorded on the other tapes as usual.
 pub fn record_source(t: &Tensor, tape: &Arc<TapeCore>, saves: fn(&Op, u32) -> Option<Saved>) -> Tensor {
     let mut node = Node::build(Op::View(ViewOp::Alias), SmallVec::new(), smallvec![t.clone()], smallvec![t.spec().clone()]);
     let mut others = STATE.with(|s| s.borrow().clone());
     others.tapes.retain(|other| !Arc::ptr_eq(other, tape));
     stamp(&mut node, &others);
-    let reads = if others.paused { None } else { mark(&mut node, &others.tapes, saves) };
+    let reads = if others.paused { None } else { mark(&mut node, &others.tapes, &saves) };
     node.marks.push(Mark { tape: tape.clone(), generation: tape.generation.load(Relaxed) });
     count(&mut node, reads);
-    Tensor::first(publish(node))
+    let node = publish(node);
+    note(&node);
+    Tensor::first(node)
 }
 
 /// Puts a finished node on its tapes' lists and among the pending ones.
@@ -197,11 +224,13 @@ pub fn record_version(t: &Tensor, variable: Option<Arc<Variable>>) -> Tensor {
         count(&mut node, None);
     }
     node.variable = variable;
-    Tensor::first(publish(node))
+    let node = publish(node);
+    note(&node);
+    Tensor::first(node)
 }
 
 /// Adds the tapes that must record the node; what its gradient rule reads, or `None` if no tape records it.
-fn mark(node: &mut Node, tapes: &[Arc<TapeCore>], saves: fn(&Op, u32) -> Option<Saved>) -> Option<Saved> {
+fn mark(node: &mut Node, tapes: &[Arc<TapeCore>], saves: &dyn Fn(&Op, u32) -> Option<Saved>) -> Option<Saved> {
     let inner = node.state.get_mut();
     let mut needs = 0u32;
     for tape in tapes {
@@ -209,7 +238,13 @@ fn mark(node: &mut Node, tapes: &[Arc<TapeCore>], saves: fn(&Op, u32) -> Option<
         for (i, t) in inner.inputs.iter().enumerate() {
             let leaf = t.node.variable.as_ref().is_some_and(|v| v.requires_grad());
             let recorded = || t.node.marks.iter().any(|m| Arc::ptr_eq(&m.tape, tape) && m.is_live());
-            if t.dtype().is_float() && (leaf || recorded()) {
+            let is_source = || match &tape.probe {
+                Some(probe) => {
+                    probe.admits(t, || leaf || t.node.marks.iter().any(|m| m.is_live() && tape.outer.contains(&m.tape.id)))
+                }
+                None => leaf,
+            };
+            if t.dtype().is_float() && (recorded() || is_source()) {
                 on_tape |= Saved::bit(i);
             }
         }
@@ -235,7 +270,13 @@ fn count(node: &mut Node, reads: Option<Saved>) {
     }
     let inner = node.state.get_mut();
     inner.reads = reads.unwrap_or_default();
-    inner.saved = counted(&inner.inputs, node.segment.as_ref(), &node.marks, inner.reads);
+    let is_first_run = |m: &Mark| m.tape.probe.as_ref().is_some_and(|p| p.is_first);
+    inner.saved = if node.marks.iter().any(is_first_run) {
+        let counting: SmallVec<[Mark; 1]> = node.marks.iter().filter(|m| !is_first_run(m)).cloned().collect();
+        counted(&inner.inputs, node.segment.as_ref(), &counting, inner.reads)
+    } else {
+        counted(&inner.inputs, node.segment.as_ref(), &node.marks, inner.reads)
+    };
     for (_, t) in inner.inputs.iter().enumerate().filter(|(i, _)| inner.saved.has_input(*i)) {
         t.out().saved.fetch_add(1, Relaxed);
     }

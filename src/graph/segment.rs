@@ -2,6 +2,7 @@
 use super::node::{Node, Saved, Tensor};
 use super::record::{Mark, TapeCore};
 use crate::backend::op::Op;
+use crate::shape::elems;
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
 
@@ -89,9 +90,20 @@ impl Segment {
 /// What is counted as saved for a node with these inputs: outside of segments what its rule reads, inside of them every value that enters
 /// from outside. A tape that was opened inside a segment has what its rules read counted as well.
 pub(super) fn counted(inputs: &[Tensor], segment: Option<&Arc<Segment>>, marks: &[Mark], reads: Saved) -> Saved {
-    let Some(segment) = segment else { return reads };
+    let Some(segment) = segment else { return if marks.is_empty() { Saved::default() } else { reads } };
     match segment.root_for(marks) {
         Some(root) => Saved { inputs: root.outside(inputs), outputs: 0 },
         None => Saved { inputs: reads.inputs | segment.outermost().outside(inputs), outputs: reads.outputs },
+    }
+}
+
+/// Units of work of a node by itself: 2mnk for a product, else 4 for each element moved.
+pub fn work(node: &Node) -> u64 {
+    let inputs = node.state.lock().inputs.clone();
+    let out: usize = node.outs.iter().map(|o| elems(&o.spec.shape)).sum();
+    match &node.op {
+        Op::View(_) | Op::Const | Op::Custom | Op::Leaf => 0,
+        Op::MatMul => 2 * (out * inputs.first().and_then(|a| a.shape().last().copied()).unwrap_or(0)) as u64,
+        _ => 4 * (out + inputs.iter().filter(|t| t.node.op != Op::Const).map(Tensor::elems).sum::<usize>()) as u64,
     }
 }

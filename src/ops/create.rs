@@ -8,7 +8,7 @@ use crate::backend::kind::BinaryKind::{Eq, Ge, Le};
 use crate::backend::op::Op;
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
-use crate::graph::{Spec, Tensor, Value, persistent_storage};
+use crate::graph::{Spec, Tensor, Value, log_leaf, persistent_storage};
 use crate::layout::Layout;
 use crate::shape::{self, check_size};
 use smallvec::smallvec;
@@ -179,5 +179,7 @@ pub fn from_i64(values: &[i64], shape: &[usize]) -> Result<Tensor> {
     let (storage, ptr) = persistent_storage(size_of_val(values))?;
     // SAFETY: the storage is new, as long as the values, and aligned for them.
     unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), ptr.cast(), values.len()) };
-    Ok(Tensor::leaf(Value::new(storage, Layout::contiguous(shape)), DType::I64, None))
+    let leaf = Tensor::leaf(Value::new(storage, Layout::contiguous(shape)), DType::I64, None);
+    log_leaf(&leaf, &[], || values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>());
+    Ok(leaf)
 }

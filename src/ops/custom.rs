@@ -2,10 +2,13 @@
 use super::rule::{Ctx, Grads, Rule, make_many};
 use crate::backend::op::Op;
 use crate::error::{Error, Result};
-use crate::graph::{CustomRule, Saved, Spec, Tensor};
+use crate::graph::{CustomRule, Saved, Spec, Tensor, record};
 use crate::shape::broadcast;
 use smallvec::SmallVec;
 use std::sync::Arc;
+
+/// Outputs of one segment: plans say in 32 bits which of them are kept.
+const MOST_OUTPUTS: usize = 31;
 
 /// The outputs of a user's op under a node that carries its gradient rule; the outputs themselves where no tape needs it. `inputs` are
 /// those the rule gives gradients for; `outputs` were computed by other ops, without recording.
@@ -31,6 +34,24 @@ pub fn custom(rule: Arc<dyn CustomRule>, inputs: &[Tensor], outputs: &[Tensor]) 
     }
 }
 
+/// The outputs of a segment whose function is called again, under a node that carries the replay; the outputs themselves where no tape
+/// needs it. Of `inputs`, the first `given` are kept for the replay: the others it finds by itself.
+pub fn segment(rule: Arc<dyn CustomRule>, inputs: &[Tensor], given: usize, outputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    if outputs.len() > MOST_OUTPUTS {
+        let message = format!("segment {} has {} outputs; expected at most {MOST_OUTPUTS}", rule.name(), outputs.len());
+        return Err(Error::value("checkpoint", message));
+    }
+    let all: SmallVec<[Tensor; 2]> = inputs.iter().chain(outputs).cloned().collect();
+    let specs: SmallVec<[Spec; 1]> = outputs.iter().map(|t| t.spec().clone()).collect();
+    let kept = Saved { inputs: (0..given).fold(0, |mask, i| mask | Saved::bit(i)), outputs: 0 };
+    let node = record(Op::Custom, SmallVec::new(), all, specs, |_, _| Some(kept));
+    if node.marks.is_empty() {
+        return Ok(outputs.to_vec());
+    }
+    node.state.lock().rule = Some(rule);
+    Ok((0..outputs.len()).map(|o| Tensor { node: node.clone(), index: o as u32 }).collect())
+}
+
 /// The rule of users' ops: it asks the user's own, and saves all inputs and outputs.
 pub struct Custom;
 
@@ -43,7 +64,10 @@ impl Rule for Custom {
         let rule = ctx.node.state.lock().rule.clone();
         let rule = rule.ok_or(Error::Internal("a custom op whose rule is gone"))?;
         let expected = ctx.inputs.len() - grad_outs.len();
-        let outputs = (0..grad_outs.len()).map(|o| ctx.output(o)).collect::<Result<Vec<Tensor>>>()?;
+        let outputs = match rule.is_replay() {
+            true => Vec::new(),
+            false => (0..grad_outs.len()).map(|o| ctx.output(o)).collect::<Result<Vec<Tensor>>>()?,
+        };
         let mut grads = rule.vjp(&ctx.inputs[..expected], &outputs, grad_outs)?;
         let wrong = |message: String| Err(Error::value("custom", format!("the gradient rule of {}: {message}", rule.name())));
         if grads.len() != expected {

@@ -12,28 +12,51 @@ use crate::rng::{State, counters};
 use crate::shape::{check_size, elems};
 use parking_lot::Mutex;
 use smallvec::smallvec;
+use std::cell::Cell;
 
 static GENERATOR: Mutex<State> = Mutex::new(State::new(0));
 
+thread_local! {
+    /// A generator of this thread's own, while it repeats draws: the process's stream goes on for everybody else.
+    static OWN: Cell<Option<State>> = const { Cell::new(None) };
+}
+
+/// Reads or changes the generator that this thread draws from.
+fn generator<R>(f: impl FnOnce(&mut State) -> R) -> R {
+    match OWN.get() {
+        None => f(&mut GENERATOR.lock()),
+        Some(mut own) => {
+            let out = f(&mut own);
+            OWN.set(Some(own));
+            out
+        }
+    }
+}
+
+/// Gives this thread a generator of its own, or takes it away; what it had.
+pub fn swap_own(own: Option<State>) -> Option<State> {
+    OWN.replace(own)
+}
+
 /// Starts the generator anew from a seed.
 pub fn manual_seed(seed: u64) {
-    *GENERATOR.lock() = State::new(seed);
+    generator(|g| *g = State::new(seed));
 }
 
 /// The generator's seed and position, comparable and cheap to copy.
 pub fn get_state() -> State {
-    *GENERATOR.lock()
+    generator(|g| *g)
 }
 
 /// Puts the generator back to a state it had.
 pub fn set_state(state: State) {
-    *GENERATOR.lock() = state;
+    generator(|g| *g = state);
 }
 
 /// One node with its two numbers (a range, or mean and deviation); the node's counters are taken here, in the order of the calls.
 fn draw(kind: RandomKind, shape: &[usize], bounds: [u64; 2], dtype: DType) -> Tensor {
     let (seed, counter) = {
-        let first = GENERATOR.lock().take(counters(kind, dtype, elems(shape)));
+        let first = generator(|g| g.take(counters(kind, dtype, elems(shape))));
         (first.seed, first.counter)
     };
     make(Op::Random(kind), smallvec![seed, counter, bounds[0], bounds[1]], smallvec![], Spec::new(shape, dtype))

@@ -4,7 +4,7 @@ use super::rule::{Ctx, Grads, Rule, grads, make, only};
 use super::unary::{cast, zeros_like};
 use crate::backend::op::{Op, Range, ViewOp};
 use crate::error::{Error, Result};
-use crate::graph::{Saved, Spec, Stage, Tensor, Value, scope};
+use crate::graph::{Saved, Spec, Stage, Tensor, Value, log_leaf, scope};
 use crate::shape::{self, Axes, Shape, check_size, elems};
 use smallvec::{SmallVec, smallvec};
 
@@ -182,7 +182,9 @@ fn slice_of_leaf(x: &Tensor, ranges: &[Range]) -> Option<Tensor> {
         state.values.get(x.index())?.clone()?
     };
     let layout = value.layout.slice(ranges);
-    Some(Tensor::leaf(Value::new(value.storage, layout), x.dtype(), None))
+    let leaf = Tensor::leaf(Value::new(value.storage, layout), x.dtype(), None);
+    log_leaf(&leaf, std::slice::from_ref(x), || format!("{ranges:?}").into_bytes());
+    Some(leaf)
 }
 
 /// One axis restricted to `start..end`.

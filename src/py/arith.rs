@@ -73,11 +73,11 @@ fn reflected(kind: BinaryKind, a: &PyTensor, b: Other) -> PyResult<PyTensor> {
 }
 
 /// `self op= other`: the same object under a new version.
-fn in_place(name: &'static str, kind: BinaryKind, slf: &PyTensor, b: Other) -> PyResult<()> {
-    slf.check_in_place(name)?;
-    let a = slf.tensor();
+fn in_place(name: &'static str, kind: BinaryKind, slf: &Bound<'_, PyTensor>, b: Other) -> PyResult<()> {
+    slf.get().check_in_place(name)?;
+    let a = slf.get().tensor();
     let b = b.beside(name, a.dtype())?;
-    slf.update(binary(kind, &a, &b)?)
+    PyTensor::update(slf, binary(kind, &a, &b)?)
 }
 
 /// The operators of one binary kind: plain, reflected and in-place.
@@ -94,8 +94,8 @@ macro_rules! operators {
                     reflected($kind, self, other)
                 }
 
-                fn $in_place(&self, other: Other) -> PyResult<()> {
-                    in_place($name, $kind, self, other)
+                fn $in_place(slf: &Bound<'_, PyTensor>, other: Other) -> PyResult<()> {
+                    in_place($name, $kind, slf, other)
                 }
             )*
 
@@ -109,8 +109,8 @@ macro_rules! operators {
                 reflected(Pow, self, other)
             }
 
-            fn __ipow__(&self, other: Other, _modulo: Option<Bound<'_, PyAny>>) -> PyResult<()> {
-                in_place("**=", Pow, self, other)
+            fn __ipow__(slf: &Bound<'_, PyTensor>, other: Other, _modulo: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+                in_place("**=", Pow, slf, other)
             }
 
             fn __matmul__(&self, other: Other) -> PyResult<PyTensor> {

@@ -1,7 +1,7 @@
 //! Conversions between Python objects and the core: numbers, NumPy arrays, dtypes and shapes.
 use super::tensor::PyTensor;
 use crate::dtype::{DType, Scalar};
-use crate::graph::{Tensor, Value, Variable, persistent_storage};
+use crate::graph::{Tensor, Value, Variable, log_leaf, persistent_storage};
 use crate::layout::Layout;
 use crate::ops::binary::host_scalar;
 use numpy::{PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -169,12 +169,16 @@ pub fn from_array(obj: &Bound<'_, PyAny>, dtype: Option<DType>, variable: Option
     let value = Value::new(storage, Layout::contiguous(&shape));
     let convert = dtype.filter(|d| *d != given);
     let leaf = Tensor::leaf(value, given, if convert.is_none() { variable.clone() } else { None });
+    // SAFETY: the storage's first bytes are those that were just copied.
+    log_leaf(&leaf, &[], || unsafe { std::slice::from_raw_parts(to.cast_const(), bytes) });
     match convert {
         None => Ok(leaf),
         Some(dtype) => {
             let cast = crate::ops::unary::cast(&leaf, dtype);
             super::tensor::compute(py, || crate::plan::evaluate(std::slice::from_ref(&cast)))?;
-            Ok(Tensor::leaf(cast.computed()?, dtype, variable))
+            let converted = Tensor::leaf(cast.computed()?, dtype, variable);
+            log_leaf(&converted, &[cast], || []);
+            Ok(converted)
         }
     }
 }

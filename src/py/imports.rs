@@ -3,7 +3,7 @@ use super::arguments::wrong_type;
 use super::convert::{DTypeArg, array_dtype, check_device, is_array};
 use super::creation::leaf;
 use super::tensor::PyTensor;
-use crate::graph::{Tensor, Value, borrowed_storage, record_version};
+use crate::graph::{Tensor, Value, borrowed_storage, log_leaf, record_version};
 use crate::layout::Layout;
 use crate::ops::unary::cast;
 use crate::ops::view::copy as row_major_copy;
@@ -58,7 +58,10 @@ fn borrow(op: &str, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     let owner = Box::new(array.clone().into_any().unbind());
     // SAFETY: the array, which the storage owns, keeps all the bytes between its lowest and its highest element readable.
     let storage = unsafe { borrowed_storage(first, (high - low) as usize, owner) }?;
-    Ok(Tensor::leaf(Value::new(storage, layout), dtype, None))
+    let leaf = Tensor::leaf(Value::new(storage, layout), dtype, None);
+    // SAFETY: as above; the storage is alive.
+    log_leaf(&leaf, &[], || unsafe { std::slice::from_raw_parts(first.as_ptr().cast_const(), (high - low) as usize) });
+    Ok(leaf)
 }
 
 /// A tensor as it is (in another dtype if asked for), anything else as `ag.tensor` makes it.

@@ -298,11 +298,11 @@ impl PyTensor {
         Ok(getitem(&self.tensor(), &items("getitem", key)?)?.into())
     }
 
-    fn __setitem__(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.check_in_place("t[i] = v")?;
-        let x = self.tensor();
+    fn __setitem__(slf: &Bound<'_, PyTensor>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        slf.get().check_in_place("t[i] = v")?;
+        let x = slf.get().tensor();
         let value = operand("setitem", value)?.beside(x.dtype());
-        self.update(setitem(&x, &items("setitem", key)?, &value)?)
+        PyTensor::update(slf, setitem(&x, &items("setitem", key)?, &value)?)
     }
 
     fn __iter__(&self) -> PyResult<Rows> {

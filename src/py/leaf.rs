@@ -36,7 +36,7 @@ impl PyTensor {
         }
         match self.variable() {
             Some(variable) => variable.set_requires_grad(on),
-            None if on => self.rebind(leaf_version(&t, Arc::new(Variable::new(true)))),
+            None if on => self.put(leaf_version(&t, Arc::new(Variable::new(true)))),
             None => {}
         }
         Ok(())

@@ -116,7 +116,16 @@ pub fn tape_report_dict<'py>(py: Python<'py>, tape: Option<Bound<'py, PyTape>>) 
         rows.append(r)?;
     }
     d.set_item("by_op", rows)?;
-    d.set_item("by_segment", PyList::empty(py))?;
+    let segments = PyList::empty(py);
+    for row in core.as_ref().map(|t| tape::segments(t)).unwrap_or_default() {
+        let r = PyDict::new(py);
+        r.set_item("name", row.name)?;
+        r.set_item("kept", row.kept)?;
+        r.set_item("dropped", row.dropped)?;
+        r.set_item("replay_cost", row.replay_cost)?;
+        segments.append(r)?;
+    }
+    d.set_item("by_segment", segments)?;
     Ok(d)
 }
 

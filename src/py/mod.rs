@@ -29,10 +29,12 @@ mod options;
 mod random;
 mod reductions;
 mod rows;
+mod run;
 mod shapes;
 mod tape;
 mod tensor;
 mod updates;
+mod versions;
 
 use crate::dtype::DType;
 use pyo3::prelude::*;

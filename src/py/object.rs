@@ -81,11 +81,11 @@ impl PyTensor {
     }
 
     /// Takes a number for every element.
-    fn fill(&self, op: &'static str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.check_in_place(op)?;
-        let t = self.tensor();
+    fn fill(slf: &Bound<'_, PyTensor>, op: &'static str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        slf.get().check_in_place(op)?;
+        let t = slf.get().tensor();
         let value = number(op, "value", value)?;
-        self.update(full(t.shape(), value, t.dtype())?)
+        PyTensor::update(slf, full(t.shape(), value, t.dtype())?)
     }
 }
 
@@ -149,13 +149,13 @@ impl PyTensor {
 
     /// Sets every element to 0 and returns itself. Raises RuntimeError on a leaf that wants a gradient while a tape records.
     fn zero_(slf: Bound<'_, PyTensor>) -> PyResult<Bound<'_, PyTensor>> {
-        slf.get().fill("zero_", pyo3::types::PyInt::new(slf.py(), 0).as_any())?;
+        PyTensor::fill(&slf, "zero_", pyo3::types::PyInt::new(slf.py(), 0).as_any())?;
         Ok(slf)
     }
 
     /// Sets every element to a number and returns itself. Raises RuntimeError on a leaf that wants a gradient while a tape records.
     fn fill_<'py>(slf: Bound<'py, PyTensor>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTensor>> {
-        slf.get().fill("fill_", value)?;
+        PyTensor::fill(&slf, "fill_", value)?;
         Ok(slf)
     }
 
@@ -166,7 +166,7 @@ impl PyTensor {
         me.check_in_place("copy_")?;
         let t = me.tensor();
         let value = cast(&operand("copy_", value)?.beside(t.dtype()), t.dtype());
-        me.update(row_major_copy(&broadcast_to(&value, t.shape())?))?;
+        PyTensor::update(&slf, row_major_copy(&broadcast_to(&value, t.shape())?))?;
         Ok(slf)
     }
 

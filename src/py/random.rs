@@ -245,9 +245,16 @@ pub fn set_rng_state(state: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
+/// Gives this thread a generator of its own with a state (None: takes it away) and returns the state of the one it had, or None.
+#[pyfunction]
+pub fn swap_own_rng(state: Option<&Bound<'_, PyRngState>>) -> Option<PyRngState> {
+    random::swap_own(state.map(|s| s.get().0)).map(PyRngState)
+}
+
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyRngState>()?;
     functions!(m; rand, randn, uniform_, normal_, randint, permutation, bernoulli, dropout, manual_seed, get_rng_state, set_rng_state);
+    functions!(m; swap_own_rng);
     Ok(())
 }

@@ -218,10 +218,12 @@ pub fn is_recording() -> bool {
 
 /// Puts another value (of any dtype and shape) into the same tensor object, recorded on no tape; a leaf stays a leaf.
 #[pyfunction]
-pub fn rebind(t: &PyTensor, value: &PyTensor) {
-    let new =
-        super::leaf::leaf_version(&value.tensor(), t.variable().unwrap_or_else(|| Arc::new(crate::graph::Variable::new(false))));
-    t.rebind(new);
+pub fn rebind(t: &Bound<'_, PyTensor>, value: &PyTensor) {
+    let new = super::leaf::leaf_version(
+        &value.tensor(),
+        t.get().variable().unwrap_or_else(|| Arc::new(crate::graph::Variable::new(false))),
+    );
+    PyTensor::rebind(t, new);
 }
 
 /// Gradients of outputs with respect to what the innermost tape that recorded them also recorded or watched; None for inputs that were

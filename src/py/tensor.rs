@@ -26,9 +26,9 @@ use std::sync::Arc;
 #[pyclass(name = "Tensor", module = "agtape", frozen, weakref, subclass)]
 pub struct PyTensor {
     /// The present version; an update puts another one here.
-    current: Mutex<Tensor>,
+    pub(super) current: Mutex<Tensor>,
     /// The leaf whose gradient it is: `p.grad` gives a new object each time, and in-place changes to any of them must reach `p.grad`.
-    gradient_of: Option<Arc<Variable>>,
+    pub(super) gradient_of: Option<Arc<Variable>>,
 }
 
 impl Drop for PyTensor {
@@ -74,49 +74,10 @@ impl PyTensor {
         self.current.lock().node.variable.clone()
     }
 
-    /// Puts another version in place: what every update ends in.
-    pub fn rebind(&self, new: Tensor) {
-        new.hold();
-        let old = std::mem::replace(&mut *self.current.lock(), new.clone());
-        if let Some(variable) = &self.gradient_of {
-            variable.replace_grad(&old, new);
-        }
-        old.unhold();
-    }
-
     /// The gradient of a leaf, whose in-place changes reach the leaf.
     pub fn gradient_of(grad: Tensor, variable: Arc<Variable>) -> PyTensor {
         grad.hold();
         PyTensor { current: Mutex::new(grad), gradient_of: Some(variable) }
-    }
-
-    /// Refuses an in-place change that a recording tape could not see (T08).
-    pub fn check_in_place(&self, op: &'static str) -> PyResult<()> {
-        let is_leaf = self.variable().is_some_and(|v| v.requires_grad());
-        if is_leaf && scope(|s| !s.paused && !s.tapes.is_empty()) {
-            return Err(PyRuntimeError::new_err(format!(
-                "{op}: a leaf that requires a gradient cannot be changed in place while a tape records; use `with ag.no_grad():` or assign_()"
-            )));
-        }
-        Ok(())
-    }
-
-    /// Rebinds to the result of an in-place op: a leaf stays a leaf, anything else is recorded as usual.
-    pub fn update(&self, new: Tensor) -> PyResult<()> {
-        let old = self.tensor();
-        let new = cast(&new, old.dtype());
-        if new.shape() != old.shape() {
-            return Err(PyValueError::new_err(format!(
-                "in-place: the result has shape {:?}, the tensor {:?}",
-                new.shape(),
-                old.shape()
-            )));
-        }
-        match self.variable() {
-            Some(variable) => self.rebind(leaf_version(&new, variable)),
-            None => self.rebind(new),
-        }
-        Ok(())
     }
 }
 
@@ -245,7 +206,7 @@ impl PyTensor {
             return Err(PyValueError::new_err(format!("assign_: got shape {:?}, expected {:?}", value.shape(), old.shape())));
         }
         let variable = me.variable().unwrap_or_else(|| Arc::new(Variable::new(false)));
-        me.rebind(leaf_version(&value, variable));
+        PyTensor::rebind(&slf, leaf_version(&value, variable));
         Ok(slf)
     }
 
@@ -272,6 +233,12 @@ impl PyTensor {
         create_graph: bool,
     ) -> PyResult<()> {
         let loss = self.tensor();
+        if scope(|s| s.tapes.iter().any(|t| t.probe.is_some())) {
+            return Err(PyRuntimeError::new_err(
+                "backward: called inside a checkpoint segment with replay=\"call\", whose second run would add the gradients again; use \
+                 ag.grad, or replay=\"trace\"",
+            ));
+        }
         let inputs = inputs
             .map(|list| {
                 list.iter()

@@ -32,7 +32,7 @@ fn check_counts(op: &str, n: usize, others: &[(&str, usize)]) -> PyResult<()> {
 /// Gives a leaf its new version under the identity it has.
 fn put(leaf: &Bound<'_, PyTensor>, new: &Tensor) {
     let variable = leaf.get().variable().unwrap_or_else(|| Arc::new(Variable::new(false)));
-    leaf.get().rebind(leaf_version(new, variable));
+    PyTensor::rebind(leaf, leaf_version(new, variable));
 }
 
 /// The version before an update that was not computed.
@@ -56,7 +56,7 @@ fn undo(leaves: &[Py<PyTensor>]) {
     for leaf in leaves.iter().rev() {
         let leaf = leaf.get();
         if let Some(old) = before(&leaf.tensor()) {
-            leaf.rebind(old);
+            leaf.put(old);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The backward walk: from outputs to leaves, newest node first; gradients are accumulated and un-broadcast here and nowhere else.
 use super::{end_generation, forget};
+use crate::backend::op::Op;
 use crate::checkpoint::Replays;
 use crate::error::{Error, Result};
 use crate::graph::{Mark, Node, Saved, Scope, TapeCore, Tensor, Variable, is_walk_full, record_source, scope, walking};
@@ -136,6 +137,11 @@ impl<'a> Walk<'a> {
         if !t.dtype().is_float() {
             return Ok(false);
         }
+        if let Some(probe) = &self.tape.probe
+            && on_tape(&t.node, self.tape).is_none()
+        {
+            return Ok(probe.is_source(t));
+        }
         if let Some(variable) = &t.node.variable {
             return Ok(variable.requires_grad());
         }
@@ -165,6 +171,10 @@ impl<'a> Walk<'a> {
 
     /// Differentiates one node.
     fn node(&mut self, node: &Arc<Node>, grads: &[Option<Tensor>]) -> Result<()> {
+        if self.tape.probe.is_some() && on_tape(node, self.tape).is_none() {
+            // A source: the walk over one run of a segment's function ends here.
+            return Ok(());
+        }
         if let Some(variable) = node.variable.as_ref().filter(|v| v.requires_grad()) {
             if let Some(g) = grads.first().and_then(Option::as_ref) {
                 g.hold();
@@ -189,7 +199,15 @@ impl<'a> Walk<'a> {
         let given = self.replays.inputs(node, &inputs, reads)?;
         let outputs = self.replays.outputs(node, reads)?;
         let ctx = Ctx { node, inputs: given.as_ref().unwrap_or(&inputs), outputs: &outputs, needs, saved: reads };
+        let is_call = node.op == Op::Custom && node.state.lock().rule.as_ref().is_some_and(|r| r.is_replay());
+        if is_call {
+            self.replays.separate();
+        }
         let out = ops::rule(&node.op).vjp(&ctx, grads)?;
+        if is_call {
+            self.replays.separate();
+            self.replays.add(1);
+        }
         for (i, (t, g)) in inputs.iter().zip(out).enumerate() {
             if let (true, Some(g)) = (needs >> i.min(31) & 1 == 1, g) {
                 self.add(t, &g)?;

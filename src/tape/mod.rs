@@ -7,7 +7,7 @@ pub use backward::{Backward, LastBackward, backward, gradients, last_backward, w
 pub use report::{OpRow, Report, report};
 
 use crate::error::Result;
-use crate::graph::{Node, Scope, Stage, TapeCore, cpu, scope};
+use crate::graph::{Node, Probe, Scope, Stage, TapeCore, cpu, scope};
 use crate::plan::{evaluate_pending, lock_engine};
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -27,17 +27,33 @@ pub fn open() -> Result<Arc<TapeCore>> {
     if outer.is_empty() {
         evaluate_pending(&[])?;
     }
+    let tape = new_tape(outer, None)?;
+    NEWEST.with(|n| *n.borrow_mut() = Arc::downgrade(&tape));
+    Ok(tape)
+}
+
+/// The tape of one run of a segment's function, inside tapes with these numbers.
+pub fn open_probe(probe: Probe, outer: Vec<u32>) -> Result<Arc<TapeCore>> {
+    new_tape(outer, Some(probe))
+}
+
+/// Ends the tape of a run.
+pub fn close_probe(tape: &TapeCore) -> Result<()> {
+    end_generation(tape);
+    forget(tape)
+}
+
+fn new_tape(outer: Vec<u32>, probe: Option<Probe>) -> Result<Arc<TapeCore>> {
     let pool = cpu().lock().create_pass()?;
-    let tape = Arc::new(TapeCore {
+    Ok(Arc::new(TapeCore {
         id: NEXT_TAPE.fetch_add(1, Relaxed),
         pool,
         outer,
         generation: AtomicU32::new(0),
         nodes: Mutex::new(Vec::new()),
         segments: Mutex::new(Vec::new()),
-    });
-    NEWEST.with(|n| *n.borrow_mut() = Arc::downgrade(&tape));
-    Ok(tape)
+        probe,
+    }))
 }
 
 /// Records on the tape until the scope is dropped.

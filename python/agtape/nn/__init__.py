@@ -19,7 +19,7 @@ from agtape.nn.activation import (
 )
 from agtape.nn.attention import MultiHeadAttention
 from agtape.nn.clip import clip_grad_norm_, clip_grad_value_
-from agtape.nn.containers import ModuleDict, ModuleList, Sequential
+from agtape.nn.containers import ModuleDict, ModuleList, Sequential, checkpoint_sequential
 from agtape.nn.dropout import Dropout
 from agtape.nn.linear import Embedding, Flatten, Identity, Linear
 from agtape.nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, L1Loss, MSELoss, NLLLoss
@@ -66,6 +66,7 @@ __all__ = [
     "Softmax",
     "Softplus",
     "Tanh",
+    "checkpoint_sequential",
     "clip_grad_norm_",
     "clip_grad_value_",
     "functional",

@@ -1,7 +1,9 @@
-"""Owns the modules that hold other modules: Sequential, ModuleList, ModuleDict."""
+"""Owns the modules that hold other modules, Sequential, ModuleList, ModuleDict, and running modules in checkpoint segments."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 
+from agtape.checkpoint import checkpoint
 from agtape.nn.module import Module
 
 
@@ -59,9 +61,10 @@ class Sequential(_Indexed):
 
     Args:
         *modules: modules in order, or one mapping from names to modules.
+        checkpoint_every: run so many modules at a time as one `ag.checkpoint` segment; None for no segments. A slice has none.
 
     Raises:
-        TypeError: something is not a module.
+        TypeError: something is not a module, or `checkpoint_every` is not an int; ValueError: it is less than 1.
 
     >>> import agtape as ag
     >>> model = ag.nn.Sequential(ag.nn.Linear(2, 3), ag.nn.ReLU(), ag.nn.Linear(3, 1))
@@ -69,7 +72,10 @@ class Sequential(_Indexed):
     (5, 1)
     """
 
-    def __init__(self, *modules):
+    def __init__(self, *modules, checkpoint_every=None):
+        self.checkpoint_every = (
+            None if checkpoint_every is None else _count("Sequential", "checkpoint_every", checkpoint_every)
+        )
         if len(modules) == 1 and isinstance(modules[0], Mapping):
             for name, module in modules[0].items():
                 self.add_module(name, module)
@@ -82,9 +88,65 @@ class Sequential(_Indexed):
 
     def forward(self, input):
         """Apply every module in order."""
-        for module in self._modules.values():
-            input = module(input)
-        return input
+        if self.checkpoint_every is not None:
+            return _in_segments(list(self._modules.values()), self.checkpoint_every, input)
+        return _chain(self._modules.values(), input)
+
+
+def checkpoint_sequential(functions, segments, input, **settings):
+    """Apply functions one after the other, as so many checkpoint segments of nearly equal length.
+
+    Args:
+        functions: a `Sequential` or a sequence of callables, each of one argument.
+        segments: number of segments, at most that of the functions; all of them are segments, the last one too.
+        input: what the first function gets.
+        **settings: of `ag.checkpoint`: `replay`, `verify`, `rngs`.
+
+    Returns:
+        What the last function returns.
+
+    Raises:
+        TypeError: `segments` is not an int; ValueError: it is less than 1 or more than the functions.
+
+    >>> import agtape as ag
+    >>> layers = [ag.nn.Linear(4, 4) for _ in range(6)]
+    >>> with ag.grad_tape() as tape:
+    ...     y = ag.nn.checkpoint_sequential(layers, 2, ag.ones((3, 4)))
+    >>> len(ag.tape_memory(tape).by_segment)
+    2
+    """
+    functions = list(functions)
+    segments = _count("checkpoint_sequential", "segments", segments)
+    if segments > len(functions):
+        raise ValueError(
+            f"checkpoint_sequential: {segments} segments of {len(functions)} functions; expected at most as many"
+        )
+    bounds = [len(functions) * i // segments for i in range(segments + 1)]
+    for start, stop in pairwise(bounds):
+        name = f"functions[{start}:{stop}]"
+        input = checkpoint(_chain, functions[start:stop], input, name=name, **settings)
+    return input
+
+
+def _in_segments(modules, length, input):
+    for start in range(0, len(modules), length):
+        part = modules[start : start + length]
+        input = checkpoint(_chain, part, input, name=f"Sequential[{start}:{start + len(part)}]")
+    return input
+
+
+def _chain(functions, input):
+    for function in functions:
+        input = function(input)
+    return input
+
+
+def _count(op, name, value):
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{op}: {name} is {type(value).__name__}; expected an int")
+    if value < 1:
+        raise ValueError(f"{op}: {name} is {value}; expected at least 1")
+    return value
 
 
 class ModuleList(_Indexed):

@@ -1,0 +1,63 @@
+"""Owns what a segment's second run must find as the first did: random states, options, the default device."""
+
+import random
+
+import numpy as np
+
+from agtape import _core
+from agtape.options import restore_words, saved_words
+
+
+class World:
+    """The random states, options and default device of this moment, and the way back to them.
+
+    Args:
+        rngs: generators of the user's besides ours, Python's and NumPy's global ones.
+
+    Raises:
+        TypeError: one of them is no generator that is known.
+
+    >>> import random
+    >>> world = World()
+    >>> first = random.random()
+    >>> world.restore()
+    >>> random.random() == first
+    True
+    """
+
+    def __init__(self, rngs=()):
+        self.rngs = tuple(rngs)
+        self._own = [_access(rng) for rng in self.rngs]
+        self._states = [get() for get, _ in self._own]
+        self._random, self._numpy, self.ours = random.getstate(), np.random.get_state(), _core.get_rng_state()
+        self._plans, self._words, self._device = _core.get_options(), saved_words(), _core.get_default_device()
+
+    def restore(self, ours=True):
+        """Put everything back to how it was.
+
+        Args:
+            ours: also our own generator's state.
+        """
+        for (_, put), state in zip(self._own, self._states):
+            put(state)
+        random.setstate(self._random)
+        np.random.set_state(self._numpy)
+        if ours:
+            _core.set_rng_state(self.ours)
+        _core.set_options(**self._plans)
+        restore_words(self._words)
+        _core.set_default_device(self._device)
+
+
+def _access(rng):
+    """How a generator's state is read and set."""
+    bits = getattr(rng, "bit_generator", rng)
+    if isinstance(bits, np.random.BitGenerator):
+        return (lambda: bits.state), (lambda state: setattr(bits, "state", state))
+    for get, put in (("getstate", "setstate"), ("get_state", "set_state")):
+        if hasattr(rng, get) and hasattr(rng, put):
+            return getattr(rng, get), getattr(rng, put)
+    raise TypeError(
+        f"checkpoint: rngs holds {type(rng).__name__}; expected numpy.random.Generator, random.Random or something with get_state "
+        "and set_state"
+    )

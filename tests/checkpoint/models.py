@@ -1,0 +1,66 @@
+"""Owns what the checkpoint tests share: small models in float64, their gradients with and without segments, and counting calls."""
+
+import agtape as ag
+import numpy as np
+
+WIDTH, BATCH = 8, 16
+VALUE_BYTES = WIDTH * BATCH * 8
+REPLAYS = ("trace", "call")
+
+
+def weights(n, seed=0, width=WIDTH):
+    """Fresh leaves with the same values every time."""
+    rng = np.random.default_rng(seed)
+    return [ag.param(rng.standard_normal((width, width)) / np.sqrt(width)) for _ in range(n)]
+
+
+def batch(seed=1, rows=BATCH, width=WIDTH):
+    """An input without a gradient."""
+    return ag.tensor(np.random.default_rng(seed).standard_normal((rows, width)))
+
+
+def block(h, w):
+    """A layer whose gradient needs three values of its own."""
+    return ag.tanh(h @ w) * ag.sigmoid(h @ w)
+
+
+def plain(fn, *args, **kwargs):
+    """What `checkpoint` is compared with: just the call."""
+    return fn(*args, **kwargs)
+
+
+def segment(replay):
+    """`checkpoint` with a replay, called like `plain`."""
+    return lambda fn, *args, **kwargs: ag.checkpoint(fn, *args, replay=replay, **kwargs)
+
+
+def gradients(build, leaves):
+    """The loss, and the gradients of the leaves, of one fresh run."""
+    for leaf in leaves:
+        leaf.grad = None
+    ag.manual_seed(3)
+    with ag.grad_tape():
+        loss = build()
+    loss.backward()
+    grads = [None if leaf.grad is None else leaf.grad.numpy().copy() for leaf in leaves]
+    return loss.item(), grads
+
+
+def assert_equal(found, expected, rtol=1e-12):
+    """Losses and gradients that agree as the promises say, `None` where the other has none."""
+    np.testing.assert_allclose(found[0], expected[0], rtol=rtol)
+    assert [g is None for g in found[1]] == [g is None for g in expected[1]]
+    for a, b in zip(found[1], expected[1]):
+        if b is not None:
+            np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-300)
+
+
+class Counted:
+    """A callable that counts its calls."""
+
+    def __init__(self, fn):
+        self.fn, self.calls = fn, 0
+
+    def __call__(self, *args, **kwargs):
+        self.calls += 1
+        return self.fn(*args, **kwargs)

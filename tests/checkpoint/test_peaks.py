@@ -1,0 +1,101 @@
+"""The peak of a step with segments: in one plan, in plans cut in the midst of the walk, and in the first run of a function called twice."""
+
+import agtape as ag
+import numpy as np
+import pytest
+from checkpoint.models import REPLAYS, batch, plain, segment, weights
+from pool_bytes import active, class_bytes
+
+WIDTH, ROWS = 64, 512
+VALUE = class_bytes(WIDTH * ROWS * 8)
+
+
+def peak_of_step(layer, n, size, call, read=False):
+    """The highest number of values above what is held before and after one step of n layers in segments of some length."""
+    ws = weights(n, width=WIDTH)
+    x = batch(rows=ROWS, width=WIDTH)
+    ag.eval(x, ws)
+
+    def part(h, ws):
+        for w in ws:
+            h = layer(h, w)
+        return h
+
+    before = active()
+    with ag.peak_memory() as m:
+        with ag.grad_tape():
+            h = x
+            for i in range(0, n, size):
+                h = call(part, h, ws[i : i + size])
+            loss = h.sum()
+            del h
+        if read:
+            loss.item()
+        loss.backward()
+    grads = sum(class_bytes(w.nbytes) for w in ws)
+    return (m.peak - before - grads) / VALUE
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_C06_a_chain_peaks_at_its_boundaries_and_one_segment(replay, read):
+    def layer(h, w):
+        return ag.tanh(h @ w)
+
+    n, k = 36, 6
+    assert peak_of_step(layer, n, n, plain, read) > 0.8 * n
+    assert peak_of_step(layer, n, k, segment(replay), read) <= 1.1 * (n / k + k + 2)
+
+
+def test_C06_a_residual_chain_keeps_no_more_than_a_plain_one():
+    """A boundary that is the sum of two values of its segment is computed once: inlined, it would keep both until the replay."""
+
+    def layer(h, w):
+        return h + ag.tanh(h @ w)
+
+    n, k = 36, 6
+    assert peak_of_step(layer, n, k, segment("trace")) <= 1.1 * (n / k + 2 * k + 2)
+
+
+def test_C06_one_segment_lives_at_a_time_when_the_walk_is_evaluated_in_parts():
+    x = ag.param(np.full(4, 0.5))
+
+    def chain(h):
+        for _ in range(6_000):
+            h = ag.sin(h)
+        return h
+
+    with ag.grad_tape():
+        h = x
+        for _ in range(4):
+            h = ag.checkpoint(chain, h)
+        loss = h.sum()
+        del h
+    loss.item()
+    before = active()
+    with ag.peak_memory() as m:
+        loss.backward()
+    one = 6_000 * 64
+    assert one < m.peak - before < 2.5 * one
+
+
+def test_C06_the_first_run_of_a_function_called_twice_keeps_nothing():
+    x = ag.param(np.full(4, 0.5))
+
+    def chain(h):
+        for _ in range(25_000):
+            h = ag.sin(h)
+        return h
+
+    with ag.grad_tape():
+        before = active()
+        with ag.peak_memory() as m:
+            loss = ag.checkpoint(chain, x, replay="call").sum()
+            loss.item()
+        assert m.peak - before < 2_000 * 64
+    loss.backward()
+    found, x.grad = x.grad.numpy(), None
+    with ag.grad_tape():
+        loss = chain(x).sum()
+    loss.backward()
+    np.testing.assert_allclose(found, x.grad.numpy(), rtol=1e-12)

@@ -1,0 +1,136 @@
+"""Random numbers in segments: a replay draws what the first run drew, and what follows draws as if nothing had been replayed."""
+
+import dataclasses
+import random
+import threading
+
+import agtape as ag
+import numpy as np
+import pytest
+from checkpoint.models import REPLAYS, assert_equal, batch, block, gradients, plain, segment, weights
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_C08_dropout_replays_the_same_draw_and_the_stream_goes_on(replay):
+    leaves = weights(3)
+    x = batch()
+    drawn = []
+
+    def build(call):
+        h = call(lambda h: ag.dropout(block(h, leaves[0]), 0.4), x)
+        h = ag.dropout(h, 0.2)
+        h = call(lambda h: ag.dropout(block(h, leaves[1]), 0.4) * ag.randn(16, 8), h)
+        return (ag.dropout(h, 0.1) @ leaves[2]).sum()
+
+    def run(call):
+        result = gradients(lambda: build(call), leaves)
+        drawn.append(ag.rand(3).tolist())
+        return result
+
+    assert_equal(run(segment(replay)), run(plain))
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_C08_draws_between_forward_and_backward_do_not_matter(replay):
+    (w,) = weights(1)
+    x = batch()
+    grads = []
+    for extra in (0, 5):
+        ag.manual_seed(7)
+        w.grad = None
+        with ag.grad_tape():
+            loss = ag.checkpoint(lambda h: ag.dropout(h @ w, 0.5), x, replay=replay).sum()
+        for _ in range(extra):
+            ag.rand(3)
+        state = ag.get_rng_state()
+        loss.backward()
+        assert ag.get_rng_state() == state
+        grads.append(w.grad.numpy())
+    np.testing.assert_array_equal(*grads)
+
+
+def test_C08_C17_another_threads_draws_during_a_replay_are_those_of_the_stream():
+    (w,) = weights(1)
+    drawn = []
+
+    def inside(h):
+        h = ag.dropout(h @ w, 0.5)
+        if ag.is_replaying():
+            thread = threading.Thread(target=lambda: drawn.append(ag.rand(2).tolist()))
+            thread.start()
+            thread.join(60)
+        return ag.dropout(h, 0.5)
+
+    with ag.grad_tape():
+        loss = ag.checkpoint(inside, batch(), replay="call").sum()
+    state = ag.get_rng_state()
+    expected = [ag.rand(2).tolist(), ag.rand(2).tolist()]
+    ag.set_rng_state(state)
+    loss.backward()
+    assert [*drawn, ag.rand(2).tolist()] == expected
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_C14_foreign_generators_replay(replay):
+    (w,) = weights(1)
+    x = batch()
+    mine = np.random.default_rng(11)
+    also = random.Random(12)
+
+    def inside(h):
+        h = h * random.random() + np.random.standard_normal(8)
+        return ag.tanh(h @ w) * mine.standard_normal((16, 8)) * also.random()
+
+    def run(call, **settings):
+        random.seed(1)
+        np.random.seed(2)
+        mine.bit_generator.state = np.random.default_rng(11).bit_generator.state
+        also.seed(12)
+        result = gradients(lambda: call(inside, x, **settings).sum(), [w])
+        return result, (random.random(), np.random.rand(), mine.random(), also.random())
+
+    found, after = run(ag.checkpoint, replay=replay, rngs=[mine, also])
+    expected, expected_after = run(plain)
+    assert_equal(found, expected)
+    assert after == expected_after
+
+
+def test_C14_a_generator_that_was_not_named_is_an_error_not_a_wrong_number():
+    (w,) = weights(1)
+    mine = np.random.default_rng(0)
+    with ag.grad_tape():
+        loss = ag.checkpoint(lambda h: (h @ w) * mine.random((16, 8)), batch(), replay="call").sum()
+    with pytest.raises(RuntimeError, match="was given other numbers"):
+        loss.backward()
+    with pytest.raises(TypeError, match=r"rngs holds int; expected numpy.random.Generator"), ag.grad_tape():
+        ag.checkpoint(lambda h: h @ w, batch(), replay="call", rngs=[3])
+
+
+@dataclasses.dataclass
+class Pair:
+    left: ag.Tensor
+    right: ag.Tensor
+    scale: float = 2.0
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_C14_any_nesting_of_arguments_and_outputs(replay):
+    leaves = weights(2)
+    x = batch()
+
+    def inside(pair, options, none, *rest, factor, names=("a", "b")):
+        assert none is None
+        a = block(pair.left, leaves[0]) * pair.scale + options["bias"][0]
+        b = ag.dropout(pair.right, 0.3) * factor + rest[0][1]
+        return Pair(a, b), [{names[0]: a * b}, none, 7, "text"], options["labels"]
+
+    def build(call):
+        h = x @ leaves[1]
+        options = {"bias": [h.mean(0)], "labels": ag.tensor([1, 2])}
+        pair, (products, none, seven, text), labels = call(inside, Pair(h, h * h), options, None, (1, h), factor=0.5)
+        assert (none, seven, text, labels.tolist()) == (None, 7, "text", [1, 2])
+        assert isinstance(pair, Pair)
+        return (pair.left * products["a"]).sum() + pair.right.sum()
+
+    assert_equal(gradients(lambda: build(segment(replay)), leaves), gradients(lambda: build(plain), leaves))
