@@ -28,6 +28,21 @@ def test_the_transformer_learns_a_little_and_writes(tmp_path):
     assert "\n".join(lines[2:]).startswith("The ")
 
 
+def test_M08_M09_memory_is_compared_with_equal_losses(tmp_path):
+    sizes = ("--layers", "3", "--width", "32", "--batch", "8", "--context", "32", "--steps", "3")
+    lines = run("memory.py", *sizes, "--ending", ".svg", cwd=tmp_path)
+    estimate = float(re.fullmatch(r"estimated peak of a plain step: ([\d.]+) MiB", lines[0])[1])
+    rows = [re.fullmatch(r"(.+?) +([\d.]+) MiB +([\d.]+) +([\d.]+)  yes", line) for line in lines[2 : lines.index("")]]
+    assert len(rows) >= 2 and all(rows)
+    peaks = {row[1]: float(row[2]) for row in rows}
+    assert abs(estimate - peaks["plain"]) <= 0.05 * peaks["plain"]
+    assert peaks["checkpointed"] < peaks["plain"]
+    for name, peak in peaks.items():
+        if name.startswith("budget"):
+            assert peak <= float(name.split(":")[1].removesuffix(" MiB")) + 0.05
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["memory_checkpointed.svg", "memory_plain.svg"]
+
+
 def test_the_demo_reads_digits_after_four_passes_and_says_so_last(tmp_path):
     lines = run("mnist.py", "--epochs", "4", "--picture", "digits.png", cwd=tmp_path)
     accuracy = re.fullmatch(r"test accuracy: (\d+\.\d) %", lines[-1])

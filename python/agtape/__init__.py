@@ -203,7 +203,10 @@ from agtape.array_api import (
 from agtape.checkpoint import checkpoint, is_replaying
 from agtape.custom import CustomOp, custom_gradient, custom_op
 from agtape.functional import grad, hvp, jvp, value_and_grad, vjp
-from agtape.memory import last_backward, last_plan, memory_stats, plan_cache_stats, tape_memory
+from agtape.memory import last_backward, last_plan, memory_stats, plan_cache_stats
+from agtape.memory.estimate import estimate_memory
+from agtape.memory.tape_report import tape_memory
+from agtape.memory.timeline import memory_timeline
 from agtape.options import options
 from agtape.transfers import transfers
 

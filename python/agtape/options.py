@@ -19,6 +19,8 @@ class options:
         resident_grads: whether `.grad` stays on the device; else backward leaves read-only NumPy arrays of equal numbers there
             (tensors still, where the gradients' own computation is recorded).
         matmul_precision: "highest" or "high"; on the CPU both are the former.
+        source_lines: whether every op remembers the line that called it, for reports and out-of-memory errors; costs some
+            microseconds an op.
 
     Environment variables `AGTAPE_FUSE`, `AGTAPE_PLAN_CACHE`, `AGTAPE_RESIDENT_GRADS` and `AGTAPE_DETERMINISTIC` (0 or 1), and
     `AGTAPE_MATMUL_PRECISION`, set what every thread starts from; they are read when agtape is imported.
@@ -34,12 +36,22 @@ class options:
     True
     """
 
-    def __init__(self, *, fuse=None, plan_cache=None, deterministic=None, resident_grads=None, matmul_precision=None):
+    def __init__(
+        self,
+        *,
+        fuse=None,
+        plan_cache=None,
+        deterministic=None,
+        resident_grads=None,
+        matmul_precision=None,
+        source_lines=None,
+    ):
         switches = {
             "fuse": fuse,
             "plan_cache": plan_cache,
             "deterministic": deterministic,
             "resident_grads": resident_grads,
+            "source_lines": source_lines,
         }
         for name, value in switches.items():
             if value is not None and not isinstance(value, bool):
@@ -48,11 +60,15 @@ class options:
             raise ValueError(f"options: matmul_precision is {matmul_precision!r}; expected 'highest' or 'high'")
         self._core = {"fuse": fuse, "plan_cache": plan_cache, "resident_grads": resident_grads}
         self._words = {"deterministic": deterministic, "matmul_precision": matmul_precision}
+        self._lines = source_lines
         self._former = []
 
     def __enter__(self):
         words = _words()
-        self._former.append((threading.get_ident(), _core.set_options(**self._core), dict(words)))
+        lines = _core.get_source_lines()
+        if self._lines is not None:
+            _core.set_source_lines(self._lines)
+        self._former.append((threading.get_ident(), _core.set_options(**self._core), dict(words), lines))
         words.update({name: value for name, value in self._words.items() if value is not None})
         return self
 
@@ -62,7 +78,8 @@ class options:
         last = max((i for i, entry in enumerate(self._former) if entry[0] == here), default=None)
         if last is None:
             raise RuntimeError("options: a scope must be left on the thread that entered it")
-        _, former, words = self._former.pop(last)
+        _, former, words, lines = self._former.pop(last)
+        _core.set_source_lines(lines)
         _core.set_options(**{name: former[name] for name in self._core})
         _words().update(words)
         return False
@@ -92,8 +109,13 @@ class options:
         """Whether gradients stay on the device."""
         return _core.get_options()["resident_grads"]
 
+    @property
+    def source_lines(self):
+        """Whether ops remember the line that called them."""
+        return _core.get_source_lines()
+
     def __repr__(self):
-        names = ("fuse", "plan_cache", "deterministic", "resident_grads", "matmul_precision")
+        names = ("fuse", "plan_cache", "deterministic", "resident_grads", "matmul_precision", "source_lines")
         return f"options({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 

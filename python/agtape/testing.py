@@ -1,8 +1,9 @@
-"""Owns the public checks of numbers: `gradcheck` for gradient rules and `assert_close` for values."""
+"""Owns the public checks: `gradcheck` for gradient rules, `assert_close` for values, `memory_limit` for scarce memory."""
 
 import numpy as np
 
 import agtape as ag
+from agtape import _core
 from agtape._core import Tensor
 from agtape.tree import flatten
 
@@ -100,6 +101,43 @@ def assert_close(actual, expected, rtol=None, atol=None, equal_nan=False, msg=No
         raise AssertionError(f"{prefix}assert_close: {len(got)} leaves; expected {len(wanted)}")
     for a, e in zip(got, wanted):
         _assert_leaf_close(prefix, a, e, rtol, atol, equal_nan)
+
+
+class memory_limit:
+    """A scope in which the buffers of all pools may take at most so many bytes together, as on a smaller machine.
+
+    What does not fit raises MemoryError, after cached buffers were returned. The limit is the process's, not the thread's.
+
+    Args:
+        limit: bytes.
+
+    Raises:
+        TypeError: limit is not an int; ValueError: it is negative.
+
+    >>> import agtape as ag
+    >>> _ = ag.empty_cache()
+    >>> with ag.testing.memory_limit(1 << 20):
+    ...     try:
+    ...         ag.eval(ag.zeros(1 << 20))
+    ...     except MemoryError:
+    ...         print("refused")
+    refused
+    """
+
+    def __init__(self, limit):
+        if not isinstance(limit, int) or isinstance(limit, bool):
+            raise TypeError(f"memory_limit: limit is {limit!r}; expected an int of bytes")
+        if limit < 0:
+            raise ValueError(f"memory_limit: limit is {limit}; expected a number of bytes that is not negative")
+        self.limit, self._former = limit, []
+
+    def __enter__(self):
+        self._former.append(_core.set_memory_limit(self.limit))
+        return self
+
+    def __exit__(self, *_exception):
+        _core.set_memory_limit(self._former.pop())
+        return False
 
 
 def _check_direction(what, fn, points, rng, tolerances):

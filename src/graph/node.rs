@@ -149,6 +149,8 @@ pub struct Node {
     pub marks: SmallVec<[Mark; 1]>,
     /// The innermost segment that it was made in.
     pub segment: Option<Arc<Segment>>,
+    /// The segment whose replay it belongs to, for reports.
+    pub replay_of: Option<Arc<Segment>>,
     /// Which part of a backward walk made it, between replays: kernels are not merged across them. 0 is everything else.
     pub phase: u32,
     /// The user's leaf that this node is a version of.
@@ -176,6 +178,7 @@ impl Node {
             outs: specs.into_iter().map(Out::new).collect(),
             marks: SmallVec::new(),
             segment: None,
+            replay_of: None,
             phase: 0,
             variable: None,
             place: None,

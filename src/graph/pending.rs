@@ -13,6 +13,8 @@ thread_local! {
     static PENDING: RefCell<Vec<Weak<Node>>> = const { RefCell::new(Vec::new()) };
     /// Bytes of computed values that Python let go of while pending nodes still read them, since the list was last swept.
     static KEPT_ALIVE: Cell<usize> = const { Cell::new(0) };
+    /// Inside a forecast, which computes nothing.
+    static IS_FORECASTING: Cell<bool> = const { Cell::new(false) };
     /// Inside a backward walk, which bounds what is pending itself.
     static IS_WALKING: Cell<bool> = const { Cell::new(false) };
 }
@@ -38,6 +40,27 @@ pub fn outside_walk<R>(code: impl FnOnce() -> R) -> R {
     out
 }
 
+/// While it lives nothing is computed on this thread: what is pending stays so.
+pub struct Forecast(bool);
+
+impl Forecast {
+    /// Begins one.
+    pub fn enter() -> Forecast {
+        Forecast(IS_FORECASTING.replace(true))
+    }
+}
+
+impl Drop for Forecast {
+    fn drop(&mut self) {
+        IS_FORECASTING.set(self.0);
+    }
+}
+
+/// Whether this thread is inside a forecast.
+pub fn is_forecasting() -> bool {
+    IS_FORECASTING.get()
+}
+
 /// Whether so much is pending that it must be evaluated.
 pub fn is_pending_full() -> bool {
     !IS_WALKING.get() && is_walk_full()
@@ -45,7 +68,7 @@ pub fn is_pending_full() -> bool {
 
 /// Whether a backward walk must evaluate what it has made so far.
 pub fn is_walk_full() -> bool {
-    KEPT_ALIVE.get() > MAX_BYTES || PENDING.with(|p| p.borrow().len()) > MAX_NODES
+    !is_forecasting() && (KEPT_ALIVE.get() > MAX_BYTES || PENDING.with(|p| p.borrow().len()) > MAX_NODES)
 }
 
 /// Adds a new node.

@@ -70,6 +70,8 @@ pub struct GradState {
     pub phase: u32,
     /// The log of the run of a segment's function that is under way.
     pub log: Option<Arc<Log>>,
+    /// Every op remembers its line, for reports.
+    pub lines: bool,
 }
 
 thread_local! {
@@ -111,7 +113,7 @@ pub fn set_place_hook(hook: fn() -> Option<String>) {
 }
 
 /// Whether the op's kernel may refuse values, so that its line must be remembered.
-fn may_fail(op: &Op) -> bool {
+pub(crate) fn may_fail(op: &Op) -> bool {
     matches!(
         op,
         Op::Gather(_) | Op::ScatterAdd(_) | Op::IndexPut(_) | Op::TakeAlong(_) | Op::ScatterAlong(_) | Op::CrossEntropy(_)
@@ -131,7 +133,7 @@ pub fn record(
 ) -> Arc<Node> {
     let mut node = Node::build(op, args, inputs, specs);
     // Outside the borrow: looking at the user's frames may run the user's code, which may record.
-    let wants_place = |state: &GradState| state.anomaly || state.log.is_some();
+    let wants_place = |state: &GradState| state.anomaly || state.lines || state.log.is_some();
     if may_fail(&node.op) || STATE.with(|state| wants_place(&state.borrow())) {
         node.place = PLACE_HOOK.get().and_then(|hook| hook()).map(String::into_boxed_str);
     }
@@ -145,6 +147,7 @@ pub fn record_clone(original: &Node, inputs: SmallVec<[Tensor; 2]>, saves: fn(&O
     let specs = original.outs.iter().map(|o| o.spec.clone()).collect();
     let mut node = Node::build(original.op.clone(), original.args.clone(), inputs, specs);
     node.place = original.place.clone();
+    node.replay_of = original.segment.clone();
     let reads = original.state.lock().reads;
     // A user's op may keep less than its family.
     let saves = |op: &Op, needs: u32| if matches!(op, Op::Custom) { Some(reads) } else { saves(op, needs) };

@@ -1,14 +1,27 @@
 //! Storages: checked handles into the CPU's pools that give their memory back when the last value goes.
+use super::node::Spec;
 use crate::error::{Error, Result};
 use crate::pool::{Allocator, Handle, PoolError, PoolId, Pools};
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc, dealloc};
 use std::any::Any;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 
 /// Cache lines and vector registers want this alignment.
 const ALIGN: usize = 64;
+
+/// What a storage holds, for messages.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Label {
+    /// The op that made it.
+    pub op: &'static str,
+    /// Shape and dtype.
+    pub spec: Spec,
+    /// The line that called the op, where lines are recorded.
+    pub place: Option<Box<str>>,
+}
 
 /// Host memory, aligned for vector loads and freed when dropped, or borrowed.
 #[derive(Debug)]
@@ -17,6 +30,8 @@ pub struct HostBuffer {
     layout: Layout,
     /// Somebody else's memory, which stays theirs.
     is_borrowed: bool,
+    /// Of the storage that has the buffer; a free buffer keeps its last one.
+    label: Option<Box<Label>>,
 }
 
 // SAFETY: a buffer owns its memory; who may touch it when is for the plan that holds it.
@@ -28,16 +43,58 @@ impl HostBuffer {
     pub fn ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
+
+    /// Says what it holds from now on.
+    pub fn set_label(&mut self, op: &'static str, spec: &Spec, place: Option<&str>) {
+        let place = place.map(Box::from);
+        match &mut self.label {
+            // The box is used again: most buffers hold the like of what they held a step ago.
+            Some(label) => {
+                (label.op, label.place) = (op, place);
+                if label.spec != *spec {
+                    label.spec.clone_from(spec);
+                }
+            }
+            None => self.label = Some(Box::new(Label { op, spec: spec.clone(), place })),
+        }
+    }
+
+    /// What it holds, as far as known.
+    pub fn label(&self) -> Option<&Label> {
+        self.label.as_deref()
+    }
 }
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
         if !self.is_borrowed {
+            TAKEN.fetch_sub(self.layout.size(), Relaxed);
             // SAFETY: allocated with this layout in `allocate` and freed nowhere else.
             unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
         }
     }
 }
+
+/// Bytes that buffers have of the host now.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// The most they may have; `usize::MAX` for what the machine has.
+static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Sets the most bytes that buffers may have together, `None` for what the machine has, and returns what was set before.
+pub fn set_memory_limit(bytes: Option<usize>) -> Option<usize> {
+    let old = LIMIT.swap(bytes.unwrap_or(usize::MAX), Relaxed);
+    (old != usize::MAX).then_some(old)
+}
+
+/// Bytes of memory and swap of this machine, where it says so. Some systems grant any request and end the process that uses it.
+static MACHINE: LazyLock<usize> = LazyLock::new(|| {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = |name: &str| {
+        let line = text.lines().find(|l| l.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse::<usize>().ok()
+    };
+    kib("MemTotal:").map_or(usize::MAX, |memory| memory.saturating_add(kib("SwapTotal:").unwrap_or(0)).saturating_mul(1024))
+});
 
 /// The host's allocator.
 #[derive(Debug)]
@@ -48,9 +105,14 @@ impl Allocator for HostAllocator {
 
     fn allocate(&self, class_bytes: usize) -> Option<HostBuffer> {
         let layout = Layout::from_size_align(class_bytes.max(ALIGN), ALIGN).ok()?;
+        let taken = TAKEN.fetch_add(layout.size(), Relaxed).saturating_add(layout.size());
+        let is_granted = taken <= LIMIT.load(Relaxed) && taken <= *MACHINE;
         // SAFETY: the layout's size is not zero.
-        let ptr = NonNull::new(unsafe { alloc(layout) })?;
-        Some(HostBuffer { ptr, layout, is_borrowed: false })
+        let ptr = if is_granted { NonNull::new(unsafe { alloc(layout) }) } else { None };
+        if ptr.is_none() {
+            TAKEN.fetch_sub(layout.size(), Relaxed);
+        }
+        Some(HostBuffer { ptr: ptr?, layout, is_borrowed: false, label: None })
     }
 
     fn is_reusable(&self, buffer: &HostBuffer) -> bool {
@@ -122,12 +184,14 @@ impl Drop for Storage {
     }
 }
 
-/// A new persistent storage of so many bytes, and where they are.
-pub fn persistent_storage(bytes: usize) -> Result<(Arc<Storage>, *mut u8)> {
+/// A new persistent storage for a leaf with this shape and dtype, and where its bytes are.
+pub fn persistent_storage(spec: &Spec) -> Result<(Arc<Storage>, *mut u8)> {
     let mut pools = cpu().lock();
     let pool = pools.persistent();
-    let handle = pools.alloc(pool, bytes)?;
-    let ptr = pools.get(handle)?.ptr();
+    let handle = pools.alloc(pool, spec.bytes()).map_err(|error| describe(&pools, error, "tensor"))?;
+    let buffer = pools.get_mut(handle)?;
+    buffer.set_label("leaf", spec, None);
+    let ptr = buffer.ptr();
     Ok((Arc::new(Storage::new(handle)), ptr))
 }
 
@@ -140,7 +204,27 @@ pub unsafe fn borrowed_storage(ptr: NonNull<u8>, bytes: usize, owner: Box<dyn An
     let mut pools = cpu().lock();
     let pool = pools.persistent();
     pools.lend_buffer(bytes);
-    let handle = pools.adopt(pool, bytes, HostBuffer { ptr, layout, is_borrowed: true }, false)?;
+    let handle = pools.adopt(pool, bytes, HostBuffer { ptr, layout, is_borrowed: true, label: None }, false)?;
     drop(pools);
     Ok(Arc::new(Storage { handle: Mutex::new(handle), owner: Some(owner) }))
+}
+
+/// A refusal of the pools as an error; of memory, with what was asked for and what the largest storages hold.
+pub fn describe(pools: &CpuPools, error: PoolError, op: &'static str) -> Error {
+    let PoolError::OutOfMemory { device, bytes, active, reserved, largest } = &error else { return error.into() };
+    let mut message = format!(
+        "out of memory on {device}: {bytes} bytes were asked for with {active} bytes active and {reserved} bytes reserved, after \
+         cached buffers were returned"
+    );
+    for (i, (handle, bytes)) in largest.iter().enumerate() {
+        message += if i == 0 { "; largest holders: " } else { ", " };
+        message += &match pools.get(*handle).ok().and_then(HostBuffer::label) {
+            Some(Label { op, spec, place }) => {
+                let place = place.as_ref().map_or(String::new(), |p| format!(" at {p}"));
+                format!("{bytes} bytes {op} {:?} {}{place} (pool '{}')", spec.shape, spec.dtype, handle.pool_name())
+            }
+            None => format!("{bytes} bytes (pool '{}', slot {})", handle.pool_name(), handle.slot),
+        };
+    }
+    Error::Memory { op, message }
 }

@@ -176,7 +176,7 @@ pub fn from_i64(values: &[i64], shape: &[usize]) -> Result<Tensor> {
     if values.is_empty() {
         return zeros(shape, DType::I64);
     }
-    let (storage, ptr) = persistent_storage(size_of_val(values))?;
+    let (storage, ptr) = persistent_storage(&Spec::new(shape, DType::I64))?;
     // SAFETY: the storage is new, as long as the values, and aligned for them.
     unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), ptr.cast(), values.len()) };
     let leaf = Tensor::leaf(Value::new(storage, Layout::contiguous(shape)), DType::I64, None);

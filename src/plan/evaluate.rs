@@ -8,7 +8,7 @@ use super::{Launch, Plan, options};
 use crate::backend::op::Op;
 use crate::backend::{Kernel, cpu};
 use crate::error::{Error, Result};
-use crate::graph::{Node, Tensor, pending_roots};
+use crate::graph::{Node, Tensor, is_forecasting, pending_roots};
 use crate::shape::elems;
 use rustc_hash::FxHashSet;
 use std::cell::{Cell, RefCell};
@@ -94,6 +94,13 @@ pub fn evaluate(roots: &[Tensor]) -> Result<()> {
     if roots.iter().all(|t| t.value().is_some()) {
         return Ok(());
     }
+    if is_forecasting() {
+        return Err(Error::state(
+            "estimate_memory",
+            "a value was read while the step was being recorded (a print, item(), bool() or a shape that depends on values); expected a \
+             model and a loss that only compute",
+        ));
+    }
     evaluate_locked(roots, &mut lock_engine())
 }
 
@@ -152,6 +159,9 @@ pub fn evaluate_pending(also: &[Tensor]) -> Result<()> {
 
 /// `evaluate_pending` by the given means of computing roots.
 fn evaluate_all(also: &[Tensor], mut compute: impl FnMut(&[Tensor]) -> Result<()>) -> Result<()> {
+    if is_forecasting() && also.is_empty() {
+        return Ok(());
+    }
     let mut roots = pending_roots();
     loop {
         drop_failed(&mut roots);
@@ -201,7 +211,7 @@ fn drop_failed(roots: &mut Vec<Tensor>) {
 }
 
 /// The plan of a program.
-fn make(program: &Program) -> Result<Plan> {
+pub(super) fn make(program: &Program) -> Result<Plan> {
     let lowered = lower(program, options())?;
     let placement = place(program, &lowered);
     let prepared = lowered.launches.iter().map(|l| cpu::prepare(&l.kernel)).collect::<Result<Vec<_>>>()?;

@@ -3,7 +3,7 @@ use super::program::Program;
 use super::{Loc, Operand, Place, Plan, Step};
 use crate::backend::cpu::View;
 use crate::error::{Error, Result};
-use crate::graph::{CpuPools, HostBuffer, cpu as cpu_pools};
+use crate::graph::{CpuPools, HostBuffer, cpu as cpu_pools, describe};
 use crate::pool::ScopeId;
 
 /// Units of work of the average launch from which telling the pools at every launch costs nothing that could be measured.
@@ -38,7 +38,7 @@ impl Memory {
                             pools.give_buffer(bytes, buffer);
                         }
                     }
-                    return Err(error.into());
+                    return Err(describe(&pools, error, "evaluation"));
                 }
             }
         }

@@ -1,8 +1,10 @@
 //! Plans: from the pending nodes that an evaluation needs to an ordered list of launches with every buffer assigned.
 mod cache;
 mod evaluate;
+mod forecast;
 mod fuse;
 mod key;
+mod lives;
 mod lower;
 mod memory;
 mod observe;
@@ -12,6 +14,8 @@ mod run;
 
 pub use cache::{CacheStats, cache_stats, clear_cache};
 pub use evaluate::{LastPlan, after_fork, before_fork, evaluate, evaluate_pending, last_plan, lock_engine, try_evaluate_pending};
+pub use forecast::{PlanForecast, forecast};
+pub use lives::Life;
 pub use observe::{LaunchEvent, Observer, observe};
 
 use crate::backend::Kernel;

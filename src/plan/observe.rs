@@ -1,4 +1,5 @@
 //! Watching plans run: a thread's observer hears of every launch of its evaluations, with the bytes that are alive then.
+use super::lives::Life;
 use crate::graph::Node;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ pub struct LaunchEvent<'a> {
     pub node: &'a Node,
     /// Active bytes of the device while it runs: what was there before, and the plan's own that are alive.
     pub live_bytes: usize,
+    /// What it makes.
+    pub made: &'a [Life],
 }
 
 /// What hears of launches. Long plans call it from another thread; it must not evaluate.

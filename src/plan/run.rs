@@ -1,4 +1,5 @@
 //! Running a plan: buffers are obtained, leaves checked, launches run in order, and what is kept gets a storage.
+use super::lives::lives;
 use super::memory::{Live, Memory};
 use super::observe::{LaunchEvent, observer};
 use super::program::Program;
@@ -51,11 +52,12 @@ pub(super) fn run(plan: &Plan, program: &Program, anomaly: bool) -> Result<Ran> 
     let observer = observer();
     let (mut memory, mut live) = Memory::new(plan, program, observer.is_some())?;
     let before = live.before;
+    let made = if observer.is_some() { lives(plan) } else { Vec::new() };
     count_arguments(&program.args);
     let seen = |index: usize, live_bytes: usize| {
         if let Some(observer) = &observer {
             let node = &program.nodes[plan.launches[index].node as usize];
-            observer(&LaunchEvent { index, node, live_bytes });
+            observer(&LaunchEvent { index, node, live_bytes, made: &made[index] });
         }
     };
     let ran =
@@ -210,5 +212,7 @@ fn adopt(plan: &Plan, program: &Program, memory: &mut Memory, live: &mut Live, k
             pools.adopt(pool, bytes, buffer, false)?
         }
     };
+    let node = &program.nodes[kept.node as usize];
+    pools.get_mut(handle)?.set_label(node.op.name(), &node.outs[kept.out as usize].spec, node.place.as_deref());
     Ok(Arc::new(Storage::new(handle)))
 }

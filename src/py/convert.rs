@@ -1,7 +1,7 @@
 //! Conversions between Python objects and the core: numbers, NumPy arrays, dtypes and shapes.
 use super::tensor::PyTensor;
 use crate::dtype::{DType, Scalar};
-use crate::graph::{Tensor, Value, Variable, log_leaf, persistent_storage};
+use crate::graph::{Spec, Tensor, Value, Variable, log_leaf, persistent_storage};
 use crate::layout::Layout;
 use crate::ops::binary::host_scalar;
 use numpy::{PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -160,7 +160,7 @@ pub fn from_array(obj: &Bound<'_, PyAny>, dtype: Option<DType>, variable: Option
     };
     let shape: Vec<usize> = array.shape().to_vec();
     let bytes = array.len() * given.size_bytes();
-    let (storage, to) = persistent_storage(bytes)?;
+    let (storage, to) = persistent_storage(&Spec::new(&shape, given))?;
     // SAFETY: the array is C-contiguous, so its data pointer spans `bytes`; the storage holds at least as many.
     unsafe {
         let from = array.cast_unchecked::<PyArrayDyn<u8>>().data().cast_const();

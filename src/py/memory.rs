@@ -1,5 +1,4 @@
-//! Handles, statistics and reports as Python objects.
-use super::tape::PyTape;
+//! Handles, statistics and peak scopes as Python objects.
 use crate::backend::transfers::transfers;
 use crate::graph::cpu;
 use crate::pool::{Handle, PoolKind, ScopeId, Stats};
@@ -7,7 +6,7 @@ use crate::tape;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::PyDict;
 
 /// A checked reference to one storage; it owns nothing.
 #[pyclass(name = "Handle", module = "agtape", frozen)]
@@ -89,46 +88,6 @@ pub fn empty_cache() -> usize {
     cpu().lock().trim()
 }
 
-/// The report of a tape as a dict (None: the innermost recording tape, else this thread's newest).
-#[pyfunction]
-#[pyo3(signature = (tape = None))]
-pub fn tape_report_dict<'py>(py: Python<'py>, tape: Option<Bound<'py, PyTape>>) -> PyResult<Bound<'py, PyDict>> {
-    let core = match tape {
-        Some(t) => Some(t.get().core()?),
-        None => tape::current(),
-    };
-    let report = core.as_ref().map(tape::report).unwrap_or_default();
-    let d = PyDict::new(py);
-    d.set_item("nodes", report.nodes)?;
-    d.set_item("bytes_total", report.operands + report.activations + report.graph)?;
-    d.set_item("bytes_operands", report.operands)?;
-    d.set_item("bytes_activations", report.activations)?;
-    d.set_item("bytes_graph", report.graph)?;
-    d.set_item("bytes_needed", report.operands + report.activations)?;
-    d.set_item("bytes_held", report.held)?;
-    d.set_item("bytes_freed_by_clear", report.freed_by_clear)?;
-    let rows = PyList::empty(py);
-    for row in &report.by_op {
-        let r = PyDict::new(py);
-        r.set_item("op", row.op)?;
-        r.set_item("nodes", row.nodes)?;
-        r.set_item("bytes", row.bytes)?;
-        rows.append(r)?;
-    }
-    d.set_item("by_op", rows)?;
-    let segments = PyList::empty(py);
-    for row in core.as_ref().map(|t| tape::segments(t)).unwrap_or_default() {
-        let r = PyDict::new(py);
-        r.set_item("name", row.name)?;
-        r.set_item("kept", row.kept)?;
-        r.set_item("dropped", row.dropped)?;
-        r.set_item("replay_cost", row.replay_cost)?;
-        segments.append(r)?;
-    }
-    d.set_item("by_segment", segments)?;
-    Ok(d)
-}
-
 /// This thread's last plan that ran a kernel, as a dict.
 #[pyfunction]
 pub fn last_plan_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
@@ -206,6 +165,14 @@ enum Peak {
     Closed(usize),
 }
 
+impl Drop for PyPeak {
+    fn drop(&mut self) {
+        if let Peak::Open(id) = *self.state.get_mut() {
+            cpu().lock().close_peak_scope(id);
+        }
+    }
+}
+
 #[pymethods]
 impl PyPeak {
     #[new]
@@ -259,7 +226,7 @@ impl PyPeak {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyHandle>()?;
     m.add_class::<PyPeak>()?;
-    functions!(m; memory_stats_dict, reset_peak_memory, empty_cache, tape_report_dict, last_plan_dict, last_backward_dict);
+    functions!(m; memory_stats_dict, reset_peak_memory, empty_cache, last_plan_dict, last_backward_dict);
     functions!(m; plan_cache_dict, clear_plan_cache, transfers_dict);
     Ok(())
 }

@@ -28,11 +28,13 @@ mod object;
 mod options;
 mod random;
 mod reductions;
+mod report;
 mod rows;
 mod run;
 mod shapes;
 mod tape;
 mod tensor;
+mod timeline;
 mod updates;
 mod versions;
 
@@ -83,6 +85,8 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     functions!(m; tape::no_grad, tape::enable_grad, tape::detect_anomaly, tape::is_grad_enabled, tape::is_recording);
     functions!(m; tape::gradient, tape::watch, tape::rebind, tape::eval_pending);
     memory::register(m)?;
+    report::register(m)?;
+    timeline::register(m)?;
     options::register(m)?;
     creation::register(m)?;
     imports::register(m)?;

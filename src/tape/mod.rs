@@ -1,10 +1,12 @@
 //! Tapes: opening, recording, clearing, and the walk that builds gradients.
 mod backward;
 mod report;
+mod saved_storages;
 
 pub use crate::checkpoint::{SegmentRow, segments};
 pub use backward::{Backward, LastBackward, backward, gradients, last_backward, watch};
-pub use report::{OpRow, Report, report};
+pub use report::{InteriorRow, LineRow, OpRow, Report, StorageRow, report};
+pub use saved_storages::Fate;
 
 use crate::error::Result;
 use crate::graph::{Node, Probe, Scope, Stage, TapeCore, cpu, scope};
@@ -28,7 +30,7 @@ pub fn open() -> Result<Arc<TapeCore>> {
         evaluate_pending(&[])?;
     }
     let tape = new_tape(outer, None)?;
-    NEWEST.with(|n| *n.borrow_mut() = Arc::downgrade(&tape));
+    set_newest(Arc::downgrade(&tape));
     Ok(tape)
 }
 
@@ -54,6 +56,16 @@ fn new_tape(outer: Vec<u32>, probe: Option<Probe>) -> Result<Arc<TapeCore>> {
         segments: Mutex::new(Vec::new()),
         probe,
     }))
+}
+
+/// This thread's newest tape, which reports may mean.
+pub fn newest() -> Weak<TapeCore> {
+    NEWEST.with(|n| n.borrow().clone())
+}
+
+/// Makes another tape this thread's newest.
+pub fn set_newest(tape: Weak<TapeCore>) {
+    NEWEST.with(|n| *n.borrow_mut() = tape);
 }
 
 /// Records on the tape until the scope is dropped.

@@ -1,8 +1,10 @@
 //! The tape's memory report: a fold over recorded nodes and what their gradient rules save, each storage counted once.
-use crate::backend::op::Op;
-use crate::graph::{Mark, Node, Out, TapeCore, Tensor};
-use crate::pool::class_bytes;
-use rustc_hash::FxHashSet;
+use super::SegmentRow;
+use super::saved_storages::{Fate, Group, SavedStorages};
+use crate::dtype::DType;
+use crate::graph::{Mark, Node, TapeCore, Tensor, may_fail};
+use crate::shape::Shape;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -18,8 +20,63 @@ pub struct OpRow {
     pub bytes: usize,
 }
 
+/// What the ops that one line of the user's program called hold for backward.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineRow {
+    /// File and line; "leaves" for what no recorded op made.
+    pub line: String,
+    /// Recorded nodes.
+    pub nodes: usize,
+    /// Bytes of their saved values, and of their recipes.
+    pub bytes: usize,
+}
+
+/// One storage that backward needs.
+#[derive(Clone, Debug)]
+pub struct StorageRow {
+    /// The op that made it; `leaf` for parameters and other leaves.
+    pub op: &'static str,
+    /// The shape of what it holds, or of the largest part that is known.
+    pub shape: Shape,
+    /// Its element type.
+    pub dtype: DType,
+    /// Bytes of the storage: its size class.
+    pub bytes: usize,
+    /// Bytes of the largest value in it that a gradient rule reads.
+    pub bytes_read: usize,
+    /// Values in it that gradient rules read: one, or several views and aliases.
+    pub values: usize,
+    /// Counted among the operands, not the activations.
+    pub is_operand: bool,
+    /// Has memory now.
+    pub is_held: bool,
+    /// What clearing the tape does to it.
+    pub fate: Fate,
+    /// The line that called the op, where lines are recorded.
+    pub line: Option<String>,
+    /// Tells storages apart while they live; 0 for one that has no memory yet.
+    pub key: usize,
+}
+
+/// A value made inside a segment that has memory because a Python tensor holds it.
+#[derive(Clone, Debug)]
+pub struct InteriorRow {
+    /// The segment's name.
+    pub segment: String,
+    /// The op that made it.
+    pub op: &'static str,
+    /// Its shape.
+    pub shape: Shape,
+    /// Its element type.
+    pub dtype: DType,
+    /// Bytes of its storage.
+    pub bytes: usize,
+    /// Tells storages apart while they live.
+    pub key: usize,
+}
+
 /// A tape's report; sizes in bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Recorded nodes that are alive.
     pub nodes: usize,
@@ -35,67 +92,86 @@ pub struct Report {
     pub freed_by_clear: usize,
     /// One row an op; complete.
     pub by_op: Vec<OpRow>,
+    /// One row a segment, in the order in which they began.
+    pub by_segment: Vec<SegmentRow>,
+    /// Values made inside segments that Python tensors hold.
+    pub held_in_segments: Vec<InteriorRow>,
+    /// One row a line; complete, or empty where lines are not recorded.
+    pub by_line: Vec<LineRow>,
+    /// One row a storage; complete.
+    pub by_storage: Vec<StorageRow>,
 }
 
-/// Where a saved value's bytes are, and where they came from: views share their base's storage, unless they had to be copied.
-struct Holder {
-    /// The tensor whose storage holds the bytes, or will.
-    bytes: Tensor,
-    /// The tensor that they are charged to.
-    origin: Tensor,
-}
-
-fn holder(t: &Tensor) -> Holder {
-    let mut h = Holder { bytes: t.clone(), origin: t.clone() };
-    while matches!(h.origin.node.op, Op::View(_)) && h.origin.node.variable.is_none() {
-        let Some(next) = h.origin.node.state.lock().inputs.first().cloned() else { break };
-        match (h.bytes.value(), next.value()) {
-            (Some(mine), Some(its)) if !Arc::ptr_eq(&mine.storage, &its.storage) => break,
-            (None, _) => h.bytes = next.clone(),
-            _ => {}
-        }
-        h.origin = next;
-    }
-    h
-}
+/// Nodes and bytes of a row under way.
+type Sums = (usize, usize);
 
 #[derive(Default)]
 struct Fold {
     report: Report,
-    rows: BTreeMap<&'static str, (usize, usize)>,
-    /// Storages counted, by address; values still pending by node and output.
-    seen: FxHashSet<(usize, u32)>,
+    ops: BTreeMap<&'static str, Sums>,
+    lines: FxHashMap<Option<String>, Sums>,
+    has_lines: bool,
 }
 
 impl Fold {
-    /// Counts a saved value once, in the row of the op that made it.
-    fn saved(&mut self, t: &Tensor) {
-        let Holder { bytes: t, origin } = holder(t);
-        let value = t.value();
-        let key = match &value {
-            Some(v) => (Arc::as_ptr(&v.storage) as usize, u32::MAX),
-            None => (Arc::as_ptr(&t.node) as usize, t.index),
+    /// Counts a node and its recipe.
+    fn node(&mut self, node: &Node, inputs: usize) {
+        let bytes = recipe_bytes(node, inputs);
+        self.report.nodes += 1;
+        self.report.graph += bytes;
+        let row = self.ops.entry(node.op.name()).or_default();
+        (row.0, row.1) = (row.0 + 1, row.1 + bytes);
+        let place = node.place.as_deref();
+        self.has_lines |= place.is_some() && !may_fail(&node.op);
+        let row = self.lines.entry(Some(place.unwrap_or("unknown").to_owned())).or_default();
+        (row.0, row.1) = (row.0 + 1, row.1 + bytes);
+    }
+
+    /// Counts a storage, in the row of the op that made it.
+    fn storage(&mut self, group: &Group, fate: Fate) {
+        let origin = group.origin();
+        let is_operand = group.is_operand();
+        let line = match is_operand {
+            true => None,
+            false => Some(origin.node.place.as_deref().unwrap_or("unknown").to_owned()),
         };
-        if !self.seen.insert(key) {
-            return;
+        let row = StorageRow {
+            op: if is_operand { "leaf" } else { origin.node.op.name() },
+            shape: origin.spec().shape.clone(),
+            dtype: origin.dtype(),
+            bytes: group.bytes(),
+            bytes_read: group.bytes_read(),
+            values: group.values(),
+            is_operand,
+            is_held: group.key() != 0,
+            fate,
+            line: origin.node.place.as_deref().map(str::to_owned),
+            key: group.key(),
+        };
+        *if is_operand { &mut self.report.operands } else { &mut self.report.activations } += row.bytes;
+        self.report.held += if row.is_held { row.bytes } else { 0 };
+        self.report.freed_by_clear += if fate == Fate::Freed { row.bytes } else { 0 };
+        self.ops.entry(row.op).or_default().1 += row.bytes;
+        self.lines.entry(line).or_default().1 += row.bytes;
+        self.report.by_storage.push(row);
+    }
+
+    /// The report, every list with its largest row first.
+    fn finish(self) -> Report {
+        let mut report = self.report;
+        report.by_op = self.ops.into_iter().map(|(op, (nodes, bytes))| OpRow { op, nodes, bytes }).collect();
+        report.by_op.sort_by_key(|r| std::cmp::Reverse(r.bytes));
+        if self.has_lines {
+            let row = |(line, (nodes, bytes)): (Option<String>, Sums)| LineRow {
+                line: line.unwrap_or_else(|| "leaves".to_owned()),
+                nodes,
+                bytes,
+            };
+            report.by_line = self.lines.into_iter().map(row).collect();
+            report.by_line.sort_by(|a, b| (b.bytes, &a.line).cmp(&(a.bytes, &b.line)));
         }
-        let bytes = value.as_ref().and_then(|v| v.storage.bytes().ok()).unwrap_or_else(|| class_bytes(t.spec().bytes()));
-        let is_leaf = origin.node.variable.is_some() || !origin.node.is_recorded();
-        if is_leaf {
-            self.report.operands += bytes;
-        } else {
-            self.report.activations += bytes;
-        }
-        self.rows.entry(if is_leaf { "leaf" } else { origin.node.op.name() }).or_default().1 += bytes;
-        if let Some(v) = value {
-            self.report.held += bytes;
-            let is_wanted = |out: &Out| out.python.load(Relaxed) > 0 || out.pending.load(Relaxed) > 0;
-            let is_held = is_wanted(t.out()) || is_wanted(origin.out());
-            // Another value (a view that Python holds, an export) shares the storage: one count is the node's, one ours.
-            if !is_held && Arc::strong_count(&v.storage) <= 2 {
-                self.report.freed_by_clear += bytes;
-            }
-        }
+        report.by_storage.sort_by_key(|r| std::cmp::Reverse(r.bytes));
+        report
     }
 }
 
@@ -105,39 +181,44 @@ fn recipe_bytes(node: &Node, inputs: usize) -> usize {
     std::mem::size_of::<Node>() + heap(inputs, 2, std::mem::size_of::<Tensor>()) + heap(node.args.len(), 2, 8)
 }
 
-/// The report of a tape, in its present generation. It evaluates nothing.
-pub fn report(tape: &Arc<TapeCore>) -> Report {
-    let nodes: Vec<Arc<Node>> = tape.nodes.lock().iter().filter_map(Weak::upgrade).collect();
-    let mut fold = Fold::default();
-    for node in &nodes {
-        let is_live_on = |marks: &[Mark]| marks.iter().any(|m| Arc::ptr_eq(&m.tape, tape) && m.is_live());
-        // What a segment's replay may compute is kept like what was recorded.
-        if !is_live_on(&node.marks) && !node.segment.as_ref().is_some_and(|s| is_live_on(&s.marks)) {
-            continue;
-        }
-        let (inputs, saved) = {
-            let state = node.state.lock();
-            (state.inputs.clone(), state.saved)
-        };
-        fold.report.nodes += 1;
-        let bytes = recipe_bytes(node, inputs.len());
-        fold.report.graph += bytes;
-        let row = fold.rows.entry(node.op.name()).or_default();
-        row.0 += 1;
-        row.1 += bytes;
-        for (i, t) in inputs.iter().enumerate() {
-            if saved.inputs >> i.min(31) & 1 == 1 {
-                fold.saved(t);
+/// What Python tensors hold of the segments' own values, each storage once.
+fn interiors(nodes: &[Arc<Node>]) -> Vec<InteriorRow> {
+    let mut rows: Vec<InteriorRow> = Vec::new();
+    for (node, segment) in nodes.iter().filter_map(|n| Some((n, n.segment.as_ref()?))) {
+        let values = node.state.lock().values.clone();
+        for (out, value) in node.outs.iter().zip(values).filter(|(out, _)| out.python.load(Relaxed) > 0) {
+            let Some(storage) = value.map(|v| v.storage) else { continue };
+            let key = Arc::as_ptr(&storage) as usize;
+            if rows.iter().any(|r| r.key == key) {
+                continue;
             }
-        }
-        for o in 0..node.outs.len() {
-            if saved.outputs >> o & 1 == 1 {
-                fold.saved(&Tensor { node: node.clone(), index: o as u32 });
-            }
+            let (shape, dtype, segment) = (out.spec.shape.clone(), out.spec.dtype, segment.name.to_string());
+            rows.push(InteriorRow { segment, op: node.op.name(), shape, dtype, bytes: storage.bytes().unwrap_or(0), key });
         }
     }
-    let mut report = fold.report;
-    report.by_op = fold.rows.into_iter().map(|(op, (nodes, bytes))| OpRow { op, nodes, bytes }).collect();
-    report.by_op.sort_by_key(|r| std::cmp::Reverse(r.bytes));
-    report
+    rows
+}
+
+/// The report of a tape, in its present generation. It evaluates nothing.
+pub fn report(tape: &Arc<TapeCore>) -> Report {
+    let mut nodes: Vec<Arc<Node>> = tape.nodes.lock().iter().filter_map(Weak::upgrade).collect();
+    nodes.retain(|node| is_live_on(node, tape));
+    let mut fold = Fold::default();
+    let mut storages = SavedStorages::default();
+    for node in &nodes {
+        let inputs = storages.add(node, tape);
+        fold.node(node, inputs);
+    }
+    for (group, fate) in storages.groups(tape) {
+        fold.storage(&group, fate);
+    }
+    fold.report.by_segment = super::segments(tape);
+    fold.report.held_in_segments = interiors(&nodes);
+    fold.finish()
+}
+
+/// Whether the tape keeps the node in its present generation: recorded, or made in a segment that a replay may compute again.
+pub(super) fn is_live_on(node: &Node, tape: &Arc<TapeCore>) -> bool {
+    let is_live = |marks: &[Mark]| marks.iter().any(|m| Arc::ptr_eq(&m.tape, tape) && m.is_live());
+    is_live(&node.marks) || node.segment.as_ref().is_some_and(|s| is_live(&s.marks))
 }

@@ -233,7 +233,7 @@ def wide_tape():
         y = w
         for f in (ag.exp, ag.tanh, ag.sin, ag.cos, ag.sqrt, ag.log1p, ag.sigmoid, ag.square):
             y = f(y)
-    return tape, y
+    return tape, (w, y)  # without its variable the parameter would be the tape's own
 
 
 @pytest.mark.parametrize("top", [1, 3, 100, None])

@@ -1,0 +1,69 @@
+"""Owns the drawing of stacked areas as SVG text, which needs no other package."""
+
+from html import escape
+
+COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
+_WIDTH, _HEIGHT = 900, 420
+_LEFT, _RIGHT, _TOP, _BOTTOM = 80, 210, 40, 45
+
+
+def stacked_areas(layers, title, x_label, format_y):
+    """An SVG picture of layers on top of each other, the first at the bottom; every column is as wide as the next.
+
+    Args:
+        layers: list of `(name, values)`, equally many values each.
+        title, x_label: texts.
+        format_y: function from a height to its text.
+
+    Returns:
+        The picture as text.
+
+    >>> picture = stacked_areas([("a", [1, 2]), ("b", [0, 3])], "two", "time", str)
+    >>> picture.count("<path"), picture.startswith("<svg")
+    (2, True)
+    """
+    count = max((len(values) for _, values in layers), default=0)
+    top = max((sum(column) for column in zip(*(values for _, values in layers))), default=0) or 1
+    right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+
+    def x(i):
+        return _LEFT + (right - _LEFT) * i / max(count, 1)
+
+    def y(value):
+        return bottom - (bottom - _TOP) * value / top
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
+        _text(_LEFT, 22, title, "start", "15"),
+        _text((_LEFT + right) / 2, _HEIGHT - 10, f"{x_label} ({count:,})", "middle"),
+    ]
+    for tick in range(5):
+        value = top * tick / 4
+        parts.append(f'<line x1="{_LEFT}" x2="{right}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#dddddd"/>')
+        parts.append(_text(_LEFT - 6, y(value) + 4, format_y(round(value)), "end"))
+    below = [0] * count
+    for number, (name, values) in enumerate(layers):
+        above = [b + v for b, v in zip(below, values)]
+        colour = COLOURS[number % len(COLOURS)]
+        parts.append(f'<path d="{_area(x, y, below, above)}" fill="{colour}"><title>{escape(name)}</title></path>')
+        row = _TOP + 18 * (len(layers) - 1 - number)
+        parts.append(f'<rect x="{right + 14}" y="{row}" width="12" height="12" fill="{colour}"/>')
+        parts.append(_text(right + 32, row + 10, name if len(name) <= 26 else name[:25] + "…", "start"))
+        below = above
+    return "".join([*parts, "</svg>"])
+
+
+def _area(x, y, below, above):
+    """The outline between two staircases."""
+    if not above:
+        return ""
+    along = [f"{x(i):.1f},{y(v):.1f} {x(i + 1):.1f},{y(v):.1f}" for i, v in enumerate(above)]
+    back = [f"{x(i + 1):.1f},{y(v):.1f} {x(i):.1f},{y(v):.1f}" for i, v in reversed(list(enumerate(below)))]
+    return f"M{' '.join(along)} {' '.join(back)}Z"
+
+
+def _text(x, y, words, anchor, size=None):
+    bigger = f' font-size="{size}"' if size else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{bigger}>{escape(words)}</text>'
