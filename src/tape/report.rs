@@ -42,7 +42,7 @@ pub struct StorageRow {
     pub dtype: DType,
     /// Bytes of the storage: its size class.
     pub bytes: usize,
-    /// Bytes of the largest value in it that a gradient rule reads.
+    /// Bytes of the values in it that gradient rules read, at most all of it.
     pub bytes_read: usize,
     /// Values in it that gradient rules read: one, or several views and aliases.
     pub values: usize,

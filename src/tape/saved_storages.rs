@@ -79,10 +79,11 @@ impl Group {
         self.bytes
     }
 
-    /// Bytes of the largest value in it that a rule reads; all of it for one that only recipes keep.
+    /// Bytes of the values in it that rules read, at most all of it; all of it for one that only recipes keep.
     pub fn bytes_read(&self) -> usize {
-        let read = self.members.iter().filter(|m| m.is_read).map(|m| m.tensor.spec().bytes()).max();
-        read.unwrap_or_else(|| self.origin.spec().bytes())
+        let read = self.members.iter().filter(|m| m.is_read).map(|m| m.tensor.spec().bytes());
+        let all = self.origin.spec().bytes();
+        if self.values() == 0 { all } else { read.sum::<usize>().min(all) }
     }
 
     /// Values in it that rules read.

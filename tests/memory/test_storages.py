@@ -38,6 +38,17 @@ def test_M04_a_small_view_is_shown_with_the_storage_it_keeps(evaluated):
         assert "12 B" in text and "20.0 KiB" in text and "view that keeps a larger storage" in text
 
 
+def test_M04_views_that_share_a_storage_between_them_waste_nothing():
+    w = ag.param(vector())
+    with ag.grad_tape() as tape:
+        left, right = ag.split(w + 1.0, 2)
+        loss = (left * right).sum()
+    loss.item()
+    (row,) = ag.tape_memory(tape).by_storage
+    assert (row.bytes, row.bytes_read, row.values) == (BYTES, 4 * N, 2)
+    assert "larger storage" not in repr(ag.tape_memory(tape))
+
+
 def test_M04_a_copy_keeps_nothing_larger():
     w = ag.param(vector())
     with ag.grad_tape() as tape:

@@ -2,7 +2,20 @@
 
 from html import escape
 
-COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
+# What was there before is grey and what plans leave behind yellow; the last one is for what has no layer of its own.
+COLOURS = (
+    "#c7cad1",
+    "#efb118",
+    "#ff725c",
+    "#6cc5b0",
+    "#3ca951",
+    "#ff8ab7",
+    "#a463f2",
+    "#97bbf5",
+    "#9c6b4e",
+    "#4269d0",
+    "#70747c",
+)
 _WIDTH, _HEIGHT = 900, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 210, 40, 45
 
@@ -56,12 +69,15 @@ def stacked_areas(layers, title, x_label, format_y):
 
 
 def _area(x, y, below, above):
-    """The outline between two staircases."""
+    """The outline between two staircases: along the upper one and back along the lower, with a corner where a step is."""
     if not above:
         return ""
-    along = [f"{x(i):.1f},{y(v):.1f} {x(i + 1):.1f},{y(v):.1f}" for i, v in enumerate(above)]
-    back = [f"{x(i + 1):.1f},{y(v):.1f} {x(i):.1f},{y(v):.1f}" for i, v in reversed(list(enumerate(below)))]
-    return f"M{' '.join(along)} {' '.join(back)}Z"
+    count = len(above)
+    parts = [f"M{x(0):.1f} {y(above[0]):.1f}"]
+    parts += [f"H{x(i):.1f}V{y(above[i]):.1f}" for i in range(1, count) if above[i] != above[i - 1]]
+    parts.append(f"H{x(count):.1f}V{y(below[-1]):.1f}")
+    parts += [f"H{x(i):.1f}V{y(below[i - 1]):.1f}" for i in range(count - 1, 0, -1) if below[i] != below[i - 1]]
+    return "".join([*parts, f"H{x(0):.1f}Z"])
 
 
 def _text(x, y, words, anchor, size=None):

@@ -32,8 +32,8 @@ class LineRow(Record):
 class StorageRow(Record):
     """One storage that backward needs.
 
-    `op` that made it (`leaf` for parameters and inputs), `shape`, `dtype`; `bytes` of the storage, `bytes_read` of the largest value
-    in it that a gradient rule reads (less: a view keeps a larger storage alive), `values` in it that rules read; `kind`, "operand" or
+    `op` that made it (`leaf` for parameters and inputs), `shape`, `dtype`; `bytes` of the storage, `bytes_read` of what gradient
+    rules read in it (less: a view keeps a larger storage alive), `values` in it that rules read; `kind`, "operand" or
     "activation"; `is_held` (it has memory now), `is_freed` (by `clear()`), `held_by` (who else holds it: "python", "view or export",
     "another tape", "pending values" or ""), `name` (the caller's variable, if found), `line` (where the op was called, if recorded).
     """
