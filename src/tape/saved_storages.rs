@@ -269,7 +269,7 @@ fn is_kept_by_another(node: &Node, tape: &Arc<TapeCore>) -> bool {
 fn is_kept_by_recipes_alone(t: &Tensor) -> bool {
     let out = t.out();
     let is_idle = || out.pending.load(Relaxed) == 0 || matches!(t.node.op, Op::Leaf);
-    out.python.load(Relaxed) == 0 && !t.node.keeps_recipe() && is_idle() && t.value().is_some()
+    out.python.load(Relaxed) == 0 && !t.node.is_recorded() && is_idle() && t.value().is_some()
 }
 
 /// How often the groups themselves name each node.

@@ -133,3 +133,15 @@ def test_rows_name_plain_values_only():
     tape, ws, loss = record()
     assert ast.literal_eval(repr(ag.tape_memory(tape).to_dict())) == ag.tape_memory(tape).to_dict()
     del ws, loss
+
+
+def test_M09_a_segment_that_is_called_again_cannot_be_estimated():
+    w = ag.param(np.full(N, 0.1, np.float32))
+    before, state = active(), ag.get_rng_state()
+    with pytest.raises(RuntimeError, match="estimate_memory"):
+        ag.estimate_memory(lambda x: ag.checkpoint(block, x, w, replay="call"), ag.ones(N), None)
+    assert (active(), ag.get_rng_state(), w.grad) == (before, state, None)
+    with ag.grad_tape():
+        loss = ag.checkpoint(block, ag.ones(N), w, replay="call").sum()
+    loss.backward()
+    assert w.grad.shape == (N,)
