@@ -33,6 +33,8 @@ struct Saved {
     released: u32,
     /// Whether a rule reads it.
     is_read: bool,
+    /// The output of a user's op, if it is what the op's forward computed for that.
+    forward_of: Option<Tensor>,
 }
 
 /// The names of one output of a node: its address and which output.
@@ -119,9 +121,9 @@ fn source(t: &Tensor) -> Option<Tensor> {
     }
 }
 
-/// Where a saved value's bytes are or will be, and the tensor that they come from: views share their base's storage, unless they had
-/// to be copied.
-fn trace(t: &Tensor) -> (Tensor, Tensor) {
+/// Where a saved value's bytes are or will be, the tensor that they come from, and the one that they are charged to: views share their
+/// base's storage, unless they had to be copied; a user's op answers for what its forward computed.
+fn trace(t: &Tensor) -> (Tensor, Tensor, Tensor) {
     let mut chain: SmallVec<[Tensor; 4]> = smallvec::smallvec![t.clone()];
     while let Some(next) = chain.last().and_then(source) {
         if let (Some(mine), Some(its)) = (chain.last().and_then(Tensor::value), next.value())
@@ -152,7 +154,8 @@ fn trace(t: &Tensor) -> (Tensor, Tensor) {
         });
     }
     let holder = chain[..=at].iter().find(|t| t.value().is_some()).unwrap_or(&chain[at]).clone();
-    (holder, chain[at].clone())
+    let charged = chain[..=at].iter().find(|t| matches!(t.node.op, Op::Custom)).unwrap_or(&chain[at]).clone();
+    (holder, chain[at].clone(), charged)
 }
 
 impl SavedStorages {
@@ -163,10 +166,15 @@ impl SavedStorages {
             (state.inputs.clone(), state.saved, state.stage)
         };
         let is_released = !is_kept_by_another(node, tape);
+        let given = match node.op {
+            Op::Custom => inputs.len().saturating_sub(node.outs.len()),
+            _ => inputs.len(),
+        };
         for (i, t) in inputs.iter().enumerate() {
             let is_read = saved.has_input(i);
             if is_read || is_kept_by_recipes_alone(t) {
-                self.note(t, is_read, is_released);
+                let forward_of = i.checked_sub(given).map(|o| Tensor { node: node.clone(), index: o as u32 });
+                self.note(t, is_read, is_released, forward_of);
             }
             if is_released && stage == Stage::Computed {
                 *self.forgotten.entry(Arc::as_ptr(&t.node) as usize).or_default() += 1;
@@ -174,17 +182,17 @@ impl SavedStorages {
         }
         for o in 0..node.outs.len() {
             if saved.has_output(o) {
-                self.note(&Tensor { node: node.clone(), index: o as u32 }, true, is_released);
+                self.note(&Tensor { node: node.clone(), index: o as u32 }, true, is_released, None);
             }
         }
         inputs.len()
     }
 
-    fn note(&mut self, t: &Tensor, is_read: bool, is_released: bool) {
+    fn note(&mut self, t: &Tensor, is_read: bool, is_released: bool, forward_of: Option<Tensor>) {
         let order = &mut self.order;
         let saved = self.saved.entry(key_of(t)).or_insert_with(|| {
             order.push(key_of(t));
-            Saved { tensor: t.clone(), released: 0, is_read: false }
+            Saved { tensor: t.clone(), released: 0, is_read: false, forward_of }
         });
         saved.released += u32::from(is_read && is_released);
         saved.is_read |= is_read;
@@ -196,12 +204,13 @@ impl SavedStorages {
         let mut known: FxHashMap<Key, usize> = FxHashMap::default();
         for key in std::mem::take(&mut self.order) {
             let Some(saved) = self.saved.remove(&key) else { continue };
-            let (holder, origin) = trace(&saved.tensor);
+            let (holder, base, charged) = trace(&saved.tensor);
             let storage = holder.value().map(|v| v.storage);
             let key = match &storage {
                 Some(s) => (Arc::as_ptr(s) as usize, u32::MAX),
-                None => key_of(&origin),
+                None => key_of(&base),
             };
+            let origin = saved.forward_of.clone().unwrap_or(charged);
             let is_recorded = is_live_on(&origin.node, tape);
             let is_operand = origin.node.variable.is_some() || !is_recorded;
             let is_vague = is_operand && matches!(origin.node.op, Op::View(_)) && origin.node.variable.is_none();
@@ -217,7 +226,7 @@ impl SavedStorages {
             }
             // A pending view of a computed base: the base's own count says who holds the storage.
             if saved.tensor.value().is_none() && holder.value().is_some() {
-                group.members.push(Saved { tensor: holder, released: u32::MAX, is_read: false });
+                group.members.push(Saved { tensor: holder, released: u32::MAX, is_read: false, forward_of: None });
             }
             group.members.push(saved);
         }

@@ -81,6 +81,8 @@ def test_M02_the_value_of_a_users_op_counts_once():
     loss.item()
     computed = ag.tape_memory(tape)
     assert pending.bytes_needed == computed.bytes_needed == 2 * BYTES
+    assert pending.bytes_activations == computed.bytes_activations == 2 * BYTES
+    assert {r.op for r in computed.by_storage} == {"exp", "custom"}
 
 
 def test_M02_an_outer_tapes_value_is_an_operand_of_the_inner_one():
