@@ -218,7 +218,7 @@ pub fn report(tape: &Arc<TapeCore>) -> Report {
 }
 
 /// Whether the tape keeps the node in its present generation: recorded, or made in a segment that a replay may compute again.
-pub(super) fn is_live_on(node: &Node, tape: &Arc<TapeCore>) -> bool {
+fn is_live_on(node: &Node, tape: &Arc<TapeCore>) -> bool {
     let is_live = |marks: &[Mark]| marks.iter().any(|m| Arc::ptr_eq(&m.tape, tape) && m.is_live());
     is_live(&node.marks) || node.segment.as_ref().is_some_and(|s| is_live(&s.marks))
 }

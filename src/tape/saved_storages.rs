@@ -1,5 +1,4 @@
 //! Which storages a tape's saved set needs, and what clearing the tape would do to each.
-use super::report::is_live_on;
 use crate::backend::op::{Op, ViewOp};
 use crate::graph::{Mark, Node, Stage, Storage, TapeCore, Tensor};
 use crate::layout::Layout;
@@ -211,7 +210,7 @@ impl SavedStorages {
                 None => key_of(&base),
             };
             let origin = saved.forward_of.clone().unwrap_or(charged);
-            let is_recorded = is_live_on(&origin.node, tape);
+            let is_recorded = origin.node.marks.iter().any(|m| m.is_live() && Arc::ptr_eq(&m.tape, tape));
             let is_operand = origin.node.variable.is_some() || !is_recorded;
             let is_vague = is_operand && matches!(origin.node.op, Op::View(_)) && origin.node.variable.is_none();
             let at = *known.entry(key).or_insert_with(|| {

@@ -5,7 +5,7 @@ import gc
 import agtape as ag
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pool_bytes import active, class_bytes
 
@@ -108,6 +108,7 @@ def test_M01_M02_M03_random_programs(steps, shape, kept, exported):
 
 
 @given(st.lists(STEPS, min_size=1, max_size=8), st.sampled_from(SIZES))
+@example([("nested", 8), ("clipped", 0), ("matmul", 0, 8)], (4, 6))  # a segment that no parameter enters
 def test_M02_needed_is_the_same_before_and_after_computing(steps, shape):
     with ag.grad_tape() as tape:
         made = run([s for s in steps if s[0] != "read"], shape)
