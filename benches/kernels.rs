@@ -236,7 +236,7 @@ impl Network {
 
     /// Forward, backward and the update: two plans.
     fn step(&mut self) -> Result<()> {
-        let tape = tape::open()?;
+        let tape = tape::open(None)?;
         let loss = {
             let _recording = tape::enter(&tape);
             self.loss()?

@@ -59,6 +59,16 @@ pub enum Error {
         /// How much was asked for and who holds the rest.
         message: String,
     },
+    /// A plan that no order of dropping and rebuilding fits into a tape's budget (`BudgetError`).
+    #[error("{op}: {message}")]
+    Budget {
+        /// What has the budget.
+        op: &'static str,
+        /// The budget, what is held, and the smallest that can be met.
+        message: String,
+        /// The smallest budget for which a plan was found, in bytes.
+        smallest: usize,
+    },
     /// Ctrl-C: Python's own exception is pending (`KeyboardInterrupt`).
     #[error("interrupted")]
     Interrupted,
@@ -78,6 +88,7 @@ impl Error {
             Error::Anomaly { .. } => "anomaly",
             Error::Handle { .. } => "handle",
             Error::Memory { .. } => "memory",
+            Error::Budget { .. } => "budget",
             Error::Interrupted => "interrupted",
             Error::Internal(_) => "internal",
         }

@@ -87,7 +87,7 @@ impl Param {
 }
 
 fn train(params: &mut [Param], x: &Tensor, step: u64) -> Result<usize> {
-    let tape = tape::open()?;
+    let tape = tape::open(None)?;
     let recording = tape::enter(&tape);
     let mut h = x.clone();
     for p in params.iter() {

@@ -4,6 +4,7 @@ from math import e, inf, nan, pi
 
 from agtape import data, nn, optim, processes, testing, tree
 from agtape._core import (
+    BudgetError,
     Handle,
     Tensor,
     __version__,

@@ -15,7 +15,8 @@ class options:
     Args:
         fuse: whether elementwise chains become one kernel.
         plan_cache: whether plans are kept and used again.
-        deterministic: whether results are the same bits every time; on the CPU they always are.
+        deterministic: whether results are the same bits every time; on the CPU they always are. With it off a budget computes
+            nothing twice.
         resident_grads: whether `.grad` stays on the device; else backward leaves read-only NumPy arrays of equal numbers there
             (tensors still, where the gradients' own computation is recorded).
         matmul_precision: "highest" or "high"; on the CPU both are the former.
@@ -58,8 +59,13 @@ class options:
                 raise TypeError(f"options: {name} is {value!r}; expected True or False")
         if matmul_precision not in (None, *_PRECISIONS):
             raise ValueError(f"options: matmul_precision is {matmul_precision!r}; expected 'highest' or 'high'")
-        self._core = {"fuse": fuse, "plan_cache": plan_cache, "resident_grads": resident_grads}
-        self._words = {"deterministic": deterministic, "matmul_precision": matmul_precision}
+        self._core = {
+            "fuse": fuse,
+            "plan_cache": plan_cache,
+            "resident_grads": resident_grads,
+            "deterministic": deterministic,
+        }
+        self._words = {"matmul_precision": matmul_precision}
         self._lines = source_lines
         self._former = []
 
@@ -97,7 +103,7 @@ class options:
     @property
     def deterministic(self):
         """Whether results are the same bits every time."""
-        return _words()["deterministic"]
+        return _core.get_options()["deterministic"]
 
     @property
     def matmul_precision(self):
@@ -129,8 +135,8 @@ def _words():
 def saved_words():
     """A copy of this thread's options that no plan depends on.
 
-    >>> saved_words()["deterministic"]
-    True
+    >>> saved_words()["matmul_precision"]
+    'highest'
     """
     return dict(_words())
 
@@ -160,12 +166,10 @@ def _precision():
     return word
 
 
-_DEFAULT_WORDS = {
-    "deterministic": _switch("AGTAPE_DETERMINISTIC") is not False,
-    "matmul_precision": _precision(),
-}
+_DEFAULT_WORDS = {"matmul_precision": _precision()}
 _core.set_default_options(
     fuse=_switch("AGTAPE_FUSE"),
     plan_cache=_switch("AGTAPE_PLAN_CACHE"),
     resident_grads=_switch("AGTAPE_RESIDENT_GRADS"),
+    deterministic=_switch("AGTAPE_DETERMINISTIC"),
 )

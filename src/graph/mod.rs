@@ -1,4 +1,5 @@
 //! The graph: nodes as recipes with cached values, and who still needs them.
+mod budget;
 mod custom;
 mod drop;
 mod log;
@@ -10,6 +11,7 @@ mod segment;
 mod storage;
 mod variable;
 
+pub use budget::{Budget, Obeying, is_any_limited, limiting_tapes, obey};
 pub use custom::CustomRule;
 pub use log::Log;
 pub use node::{Node, Out, Saved, Spec, Stage, State, Tensor, Value, next_id};

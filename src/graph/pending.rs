@@ -1,4 +1,5 @@
 //! This thread's pending nodes: what an evaluation point that takes everything finds.
+use super::budget::{Budget, limiting_tapes};
 use super::node::{Node, Stage, Tensor};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
@@ -66,9 +67,11 @@ pub fn is_pending_full() -> bool {
     !IS_WALKING.get() && is_walk_full()
 }
 
-/// Whether a backward walk must evaluate what it has made so far.
+/// Whether a backward walk must evaluate what it has made so far. How many nodes there are does not cut a tape with a budget: its plans
+/// are the better the more they see.
 pub fn is_walk_full() -> bool {
-    !is_forecasting() && (KEPT_ALIVE.get() > MAX_BYTES || PENDING.with(|p| p.borrow().len()) > MAX_NODES)
+    let is_long = || PENDING.with(|p| p.borrow().len()) > MAX_NODES && limiting_tapes().is_empty();
+    !is_forecasting() && (KEPT_ALIVE.get() > MAX_BYTES || is_long())
 }
 
 /// Adds a new node.
@@ -88,10 +91,14 @@ pub fn pending_roots() -> Vec<Tensor> {
             if node.state.lock().stage == Stage::Computed {
                 return false;
             }
+            let is_refused = node.marks.iter().any(|m| m.tape.budget.as_ref().is_some_and(Budget::is_refused));
             let mut held = false;
             for (i, out) in node.outs.iter().enumerate() {
-                if out.python.load(Relaxed) > 0 {
-                    held = true;
+                if out.python.load(Relaxed) == 0 {
+                    continue;
+                }
+                held = true;
+                if !is_refused {
                     roots.push(Tensor { node: node.clone(), index: i as u32 });
                 }
             }

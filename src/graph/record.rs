@@ -1,4 +1,5 @@
 //! Recording: which tapes a new node belongs to, and what its gradient rule keeps.
+use super::budget::Budget;
 use super::log::Log;
 use super::node::{Node, Saved, Spec, Tensor};
 use super::pending;
@@ -30,6 +31,8 @@ pub struct TapeCore {
     pub segments: Mutex<Vec<Weak<Segment>>>,
     /// Set for the tape of one run of a segment's function.
     pub probe: Option<Probe>,
+    /// The bound on active bytes, if there is one.
+    pub budget: Option<Budget>,
 }
 
 impl Drop for TapeCore {

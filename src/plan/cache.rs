@@ -9,6 +9,9 @@ const MAX_PLANS: usize = 256;
 /// Words of key kept over all plans (64 MiB); a larger plan is not worth keeping.
 const MAX_WORDS: usize = 8 << 20;
 
+/// A plan serves a room that is larger than its own by less than one part in so many: what is held differs a little from step to step.
+const NEARLY: usize = 64;
+
 /// How often a plan was found.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct CacheStats {
@@ -20,39 +23,70 @@ pub struct CacheStats {
     pub plans: usize,
 }
 
+/// A plan for one room; the same plan may serve several.
+struct Entry {
+    used: u64,
+    /// Bytes that a budget left; `None` without a budget.
+    room: Option<usize>,
+    plan: Arc<Plan>,
+    /// It was only looked at so far, to see whether there is one: the first evaluation that runs it is the miss.
+    is_new: bool,
+}
+
 /// Plans by hash; a hit compares the whole key.
 #[derive(Default)]
 pub(crate) struct Cache {
-    plans: FxHashMap<u64, Vec<(u64, Arc<Plan>)>>,
+    plans: FxHashMap<u64, Vec<Entry>>,
     words: usize,
     clock: u64,
     stats: CacheStats,
 }
 
 impl Cache {
-    /// The plan of a key.
-    pub fn find(&mut self, key: &[u64]) -> Option<Arc<Plan>> {
+    /// The plan of a key, for a room if there is a budget: one made for that room or hardly less, or one without rebuilds that fits. Also
+    /// whether it ran before. What only looks counts neither as a hit nor as a miss.
+    pub fn find(&mut self, key: &[u64], room: Option<usize>, is_look: bool) -> Option<(Arc<Plan>, bool)> {
         self.clock += 1;
-        let found = self.plans.get_mut(&hash(key)).and_then(|list| list.iter_mut().find(|(_, p)| p.key == key));
-        match found {
-            Some((used, plan)) => {
-                *used = self.clock;
-                self.stats.hits += 1;
-                Some(plan.clone())
+        let serves = |e: &Entry| match (room, e.room) {
+            (None, None) => true,
+            (Some(room), made_for) => {
+                let is_near = made_for.is_some_and(|m| m == room || (m <= room && room - m <= m / NEARLY));
+                e.plan.buffer_bytes() <= room && (is_near || e.plan.rebuilds == 0)
             }
-            None => {
-                self.stats.misses += 1;
-                None
+            (None, Some(_)) => false,
+        };
+        let entries = self.plans.get_mut(&hash(key)).into_iter().flatten();
+        let found = entries.filter(|e| serves(e) && e.plan.key == key).min_by_key(|e| e.plan.work);
+        let (plan, ran_before) = match found {
+            Some(entry) => {
+                entry.used = self.clock;
+                let ran_before = !entry.is_new;
+                entry.is_new &= is_look;
+                (Some(entry.plan.clone()), ran_before)
             }
+            None => (None, false),
+        };
+        if !is_look {
+            self.stats.hits += u64::from(ran_before);
+            self.stats.misses += u64::from(!ran_before);
         }
+        plan.map(|plan| (plan, ran_before))
     }
 
-    /// Keeps a plan.
-    pub fn insert(&mut self, plan: &Arc<Plan>) {
+    /// The plan of a key with the least work that fits into a room, whichever it was made for.
+    pub fn cheapest_within(&self, key: &[u64], room: usize) -> Option<Arc<Plan>> {
+        let entries = self.plans.get(&hash(key)).into_iter().flatten();
+        let fits = entries.filter(|e| e.plan.key == key && e.plan.buffer_bytes() <= room);
+        fits.min_by_key(|e| e.plan.work).map(|e| e.plan.clone())
+    }
+
+    /// Keeps a plan for a room; `is_new` if it is not run at once.
+    pub fn insert(&mut self, plan: &Arc<Plan>, room: Option<usize>, is_new: bool) {
         if plan.key.len() > MAX_WORDS / 4 {
             return;
         }
-        self.plans.entry(hash(&plan.key)).or_default().push((self.clock, plan.clone()));
+        let entry = Entry { used: self.clock, room, plan: plan.clone(), is_new };
+        self.plans.entry(hash(&plan.key)).or_default().push(entry);
         self.words += plan.key.len();
         self.stats.plans += 1;
         while self.stats.plans > MAX_PLANS || self.words > MAX_WORDS {
@@ -61,11 +95,11 @@ impl Cache {
     }
 
     fn evict(&mut self) {
-        let oldest = self.plans.iter().flat_map(|(h, list)| list.iter().map(move |(used, _)| (*used, *h))).min();
+        let oldest = self.plans.iter().flat_map(|(h, list)| list.iter().map(move |e| (e.used, *h))).min();
         let Some((used, h)) = oldest else { return };
         if let Some(list) = self.plans.get_mut(&h) {
-            if let Some(i) = list.iter().position(|(u, _)| *u == used) {
-                self.words -= list[i].1.key.len();
+            if let Some(i) = list.iter().position(|e| e.used == used) {
+                self.words -= list[i].plan.key.len();
                 self.stats.plans -= 1;
                 list.swap_remove(i);
             }

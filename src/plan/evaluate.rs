@@ -1,17 +1,17 @@
 //! Evaluation points: what is pending is planned, run once, and then forgets what nobody needs.
+use super::budget::Room;
 use super::cache::Cache;
-use super::lower::lower;
-use super::place::{peak, place};
-use super::program::{Program, in_place};
+use super::give_up::give_up;
+use super::listing::{LaunchRow, rows};
+use super::make::plan_of;
+use super::program::Program;
 use super::run::{self, failures, is_failure_alive};
-use super::{Launch, Plan, options};
-use crate::backend::op::Op;
-use crate::backend::{Kernel, cpu};
+use super::{Plan, options};
+use crate::backend::cpu;
 use crate::error::{Error, Result};
-use crate::graph::{Node, Tensor, is_forecasting, pending_roots};
-use crate::shape::elems;
+use crate::graph::{Node, Tensor, is_any_limited, is_forecasting, pending_roots};
 use rustc_hash::FxHashSet;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -66,27 +66,33 @@ pub struct LastPlan {
     pub measured_peak_bytes: usize,
     /// Units of work: operations of products, and 4 for each element moved.
     pub work: u64,
+    /// The same with every launch run once.
+    pub plain_work: u64,
+    /// Launches that compute again what was dropped.
+    pub rebuilds: usize,
     /// Found in the cache.
     pub cache_hit: bool,
 }
 
+impl LastPlan {
+    /// Work with rebuilds, divided by the work without.
+    pub fn work_ratio(&self) -> f64 {
+        if self.plain_work == 0 { 1.0 } else { self.work as f64 / self.plain_work as f64 }
+    }
+}
+
 thread_local! {
-    static LAST: Cell<LastPlan> = const {
-        Cell::new(LastPlan {
-            kernels: 0,
-            nodes: 0,
-            buffer_bytes: 0,
-            peak_bytes: 0,
-            measured_peak_bytes: 0,
-            work: 0,
-            cache_hit: false,
-        })
-    };
+    static LAST: RefCell<(LastPlan, Option<Arc<Plan>>)> = RefCell::new((LastPlan::default(), None));
 }
 
 /// This thread's last plan that ran a kernel.
 pub fn last_plan() -> LastPlan {
-    LAST.with(Cell::get)
+    LAST.with(|l| l.borrow().0)
+}
+
+/// The launches of this thread's last plan that ran a kernel.
+pub fn last_launches() -> Vec<LaunchRow> {
+    LAST.with(|l| l.borrow().1.as_deref().map(rows).unwrap_or_default())
 }
 
 /// Computes the roots; what is computed already costs nothing.
@@ -117,38 +123,68 @@ pub fn try_evaluate_pending(also: &[Tensor]) -> Result<()> {
 
 fn evaluate_locked(roots: &[Tensor], engine: &mut Engine) -> Result<()> {
     let options = options();
-    let program = Program::new(roots, options)?;
-    if program.nodes.is_empty() {
-        return Ok(());
-    }
-    let found = if options.cache { engine.cache.find(&program.key) } else { None };
-    let hit = found.is_some();
-    let plan = match found {
-        Some(plan) => plan,
-        None => {
-            let plan = Arc::new(make(&program)?);
-            if options.cache {
-                engine.cache.insert(&plan);
-            }
-            plan
-        }
+    let (program, room, plan, cache_hit) = match planned(roots, engine, false)? {
+        Some(planned) => planned,
+        None => return Ok(()),
     };
-    let ran = run::run(&plan, &program, options.anomaly)?;
+    let ran = run::run(&plan, &program, options.anomaly, room.map(|r| r.bytes))?;
     if !plan.launches.is_empty() {
-        LAST.with(|last| {
-            last.set(LastPlan {
-                kernels: plan.launches.len(),
-                nodes: program.nodes.len(),
-                buffer_bytes: plan.buffers.iter().sum(),
-                peak_bytes: ran.before + plan.peak,
-                measured_peak_bytes: ran.measured_peak,
-                work: plan.work,
-                cache_hit: hit,
-            });
-        });
+        remember(plan, program.nodes.len(), &ran, cache_hit);
     }
     finish(program);
     Ok(())
+}
+
+type Planned = (Program, Option<Room>, Arc<Plan>, bool);
+
+/// The program that computes the roots with its plan and whether that was found in the cache; `None` if there is nothing to compute. Where
+/// a budget leaves no room beside values that earlier plans kept for gradient rules, those are given up. `is_look` if it is not run now.
+fn planned(roots: &[Tensor], engine: &mut Engine, is_look: bool) -> Result<Option<Planned>> {
+    let options = options();
+    // Of what only gradient rules need, half the room: the other half is for computing the rest again in backward, of which a look asks.
+    let mut keeps_saved = !is_look;
+    loop {
+        let mut program = Program::new(roots, options)?;
+        if program.nodes.is_empty() {
+            return Ok(None);
+        }
+        let room = Room::of(&program.nodes);
+        if let Some(room) = &room {
+            program.limit_saved(if keeps_saved { room.bytes / 2 } else { 0 }, options);
+        }
+        let error = match plan_of(&program, room.as_ref(), options, &mut engine.cache, is_look) {
+            Ok((plan, cache_hit)) => return Ok(Some((program, room, plan, cache_hit))),
+            Err(error) => error,
+        };
+        if !matches!(error, Error::Budget { .. }) || (!give_up(program) && !keeps_saved) {
+            return Err(error);
+        }
+        keeps_saved = false;
+    }
+}
+
+fn remember(plan: Arc<Plan>, nodes: usize, ran: &run::Ran, cache_hit: bool) {
+    let last = LastPlan {
+        kernels: plan.launches.len(),
+        nodes,
+        buffer_bytes: plan.buffer_bytes(),
+        peak_bytes: ran.before + plan.peak,
+        measured_peak_bytes: ran.measured_peak,
+        work: plan.work,
+        plain_work: plan.plain_work,
+        rebuilds: plan.rebuilds,
+        cache_hit,
+    };
+    LAST.with(|l| *l.borrow_mut() = (last, Some(plan)));
+}
+
+/// Whether the roots can be computed under the budgets in force, once the tape that saved values for them has let go of those. Runs
+/// nothing: what refuses leaves everything as it was.
+pub fn check_budget(roots: &[Tensor]) -> Result<()> {
+    if !is_any_limited() {
+        return Ok(());
+    }
+    evaluate_all(roots, |all| planned(all, &mut lock_engine(), true).map(|_| ()))
 }
 
 /// Computes every pending tensor of this thread that Python holds, with `also`. A tensor whose evaluation fails is left out with what
@@ -171,6 +207,14 @@ fn evaluate_all(also: &[Tensor], mut compute: impl FnMut(&[Tensor]) -> Result<()
         match compute(&all) {
             // An anomaly is what the user asked to hear of first, whichever tensor it is in.
             Err(error @ Error::Anomaly { .. }) => return Err(error),
+            // What the refused tape recorded is left out from now on, unless it is what was asked for.
+            Err(error @ Error::Budget { .. }) => {
+                let fewer = pending_roots();
+                if also.is_empty() || fewer.len() >= roots.len() {
+                    return Err(error);
+                }
+                roots = fewer;
+            }
             Err(error) if failures() == before => return Err(error),
             Err(error) => {
                 let mut named = also.to_vec();
@@ -208,39 +252,6 @@ fn drop_failed(roots: &mut Vec<Tensor>) {
         }
     }
     roots.retain(|t| t.value().is_some() || !failed.contains(&Arc::as_ptr(&t.node)));
-}
-
-/// The plan of a program.
-pub(super) fn make(program: &Program) -> Result<Plan> {
-    let lowered = lower(program, options())?;
-    let placement = place(program, &lowered);
-    let prepared = lowered.launches.iter().map(|l| cpu::prepare(&l.kernel)).collect::<Result<Vec<_>>>()?;
-    let work = lowered.launches.iter().map(work).sum();
-    Ok(Plan {
-        key: program.key.clone(),
-        launches: lowered.launches,
-        prepared,
-        places: placement.places,
-        buffers: placement.buffers,
-        peak: peak(&placement.steps),
-        steps: placement.steps,
-        kept: lowered.kept,
-        is_update: placement.overwrites_leaves
-            || program.nodes.iter().any(|n| matches!(n.op, Op::Update(_)) && !in_place(&n.op).is_empty()),
-        work,
-    })
-}
-
-/// Work of a launch (design: 2mnk for a product, else 4 for each element moved).
-fn work(launch: &Launch) -> u64 {
-    let moved: usize = launch.ins.iter().chain(&launch.outs).map(|o| elems(&o.layout.shape)).sum();
-    match &launch.kernel {
-        Kernel::Op(Op::MatMul) => {
-            let k = launch.ins.first().and_then(|a| a.layout.shape.last().copied()).unwrap_or(0);
-            2 * (elems(&launch.shape) * k) as u64
-        }
-        _ => 4 * moved as u64,
-    }
 }
 
 /// After the run, newest first, so that a value goes as soon as its last reader is done with it.

@@ -1,5 +1,5 @@
 //! Forecasts: what a plan would take, told without running it.
-use super::evaluate::make;
+use super::make::make;
 use super::program::Program;
 use super::{Loc, Place, lock_engine, options};
 use crate::error::Result;
@@ -23,7 +23,7 @@ pub fn forecast(first: u64) -> Result<PlanForecast> {
     let roots: Vec<_> = pending_roots().into_iter().filter(|t| t.node.id >= first).collect();
     let _nothing_runs = lock_engine();
     let program = Program::new(&roots, options())?;
-    let plan = make(&program)?;
+    let plan = make(&program, options())?;
     let mut kept: Vec<u32> = Vec::new();
     for k in &plan.kept {
         if let Loc::Temp(t) = k.loc

@@ -13,6 +13,7 @@ const STEPWISE_WORK: u64 = 1 << 16;
 pub(super) struct Memory {
     leaves: Vec<*mut u8>,
     pub buffers: Vec<Option<HostBuffer>>,
+    arena: Option<HostBuffer>,
 }
 
 // SAFETY: a run has its buffers to itself and shares leaves for reading; the plan orders its launches one after the other.
@@ -20,7 +21,7 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     /// Checks every leaf's handle and takes every buffer, before the first kernel.
-    pub fn new(plan: &Plan, program: &Program, is_observed: bool) -> Result<(Memory, Live)> {
+    pub fn new(plan: &Plan, program: &Program, is_observed: bool, room: Option<usize>) -> Result<(Memory, Live)> {
         let mut pools = cpu_pools().lock();
         let mut leaves = Vec::with_capacity(program.leaves.len());
         for leaf in &program.leaves {
@@ -28,23 +29,30 @@ impl Memory {
             // SAFETY: the value's offset lies inside its storage.
             leaves.push(unsafe { ptr.add(leaf.value.layout.offset * leaf.dtype.size_bytes()) });
         }
-        let mut memory = Memory { leaves, buffers: Vec::with_capacity(plan.buffers.len()) };
-        for &bytes in &plan.buffers {
-            match pools.take_buffer(bytes) {
-                Ok(buffer) => memory.buffers.push(Some(buffer)),
-                Err(error) => {
-                    for (buffer, &bytes) in memory.buffers.drain(..).zip(&plan.buffers) {
-                        if let Some(buffer) = buffer {
-                            pools.give_buffer(bytes, buffer);
-                        }
-                    }
-                    return Err(describe(&pools, error, "evaluation"));
-                }
-            }
+        let mut memory = Memory { leaves, buffers: Vec::with_capacity(plan.buffers.len()), arena: None };
+        let most = room.map(|room| pools.stats().reserved - pools.stats().cached + room);
+        let former = pools.set_ceiling(most);
+        let taken = memory.take(&mut pools, plan);
+        pools.set_ceiling(former);
+        if let Err(error) = taken {
+            memory.give_back(&mut pools, plan);
+            return Err(error);
         }
         let is_stepwise = is_observed || plan.work >= STEPWISE_WORK * plan.launches.len() as u64;
         let (before, scope) = (pools.stats().active, pools.open_peak_scope());
         Ok((memory, Live { before, scope, is_stepwise, bytes: 0, peak: 0, ended: 0 }))
+    }
+
+    fn take(&mut self, pools: &mut CpuPools, plan: &Plan) -> Result<()> {
+        for &bytes in &plan.buffers {
+            let buffer = pools.take_buffer(bytes);
+            self.buffers.push(Some(buffer.map_err(|error| describe(pools, error, "evaluation"))?));
+        }
+        if plan.arena > 0 {
+            let arena = pools.take_exact(plan.arena);
+            self.arena = Some(arena.map_err(|error| describe(pools, error, "evaluation"))?);
+        }
+        Ok(())
     }
 
     pub fn ptr(&self, plan: &Plan, operand: &Operand) -> Result<*mut u8> {
@@ -52,6 +60,11 @@ impl Memory {
             Loc::Leaf(l) => self.leaves[l as usize],
             Loc::Temp(t) => match plan.places[t as usize] {
                 Place::Leaf(l) => self.leaves[l as usize],
+                Place::Arena(offset) => {
+                    let arena = self.arena.as_ref().ok_or(Error::Internal("plan: the common buffer is gone"))?;
+                    // SAFETY: what lies at an offset ends inside the buffer; `place_tightly` saw to it.
+                    unsafe { arena.ptr().add(offset) }
+                }
                 Place::Buffer(b) => {
                     self.buffers[b as usize].as_ref().map(HostBuffer::ptr).ok_or(Error::Internal("plan: a buffer is gone"))?
                 }
@@ -73,11 +86,17 @@ impl Memory {
 
     /// Gives back what was not kept.
     pub fn end(self, plan: &Plan) {
-        let mut pools = cpu_pools().lock();
+        self.give_back(&mut cpu_pools().lock(), plan);
+    }
+
+    fn give_back(self, pools: &mut CpuPools, plan: &Plan) {
         for (buffer, &bytes) in self.buffers.into_iter().zip(&plan.buffers) {
             if let Some(buffer) = buffer {
                 pools.give_buffer(bytes, buffer);
             }
+        }
+        if let Some(arena) = self.arena {
+            pools.give_exact(plan.arena, arena);
         }
     }
 }

@@ -1,20 +1,33 @@
 //! Plans: from the pending nodes that an evaluation needs to an ordered list of launches with every buffer assigned.
+mod arena;
+mod budget;
 mod cache;
 mod evaluate;
+mod flow;
 mod forecast;
 mod fuse;
+mod give_up;
 mod key;
+mod listing;
 mod lives;
 mod lower;
+mod make;
 mod memory;
 mod observe;
 mod place;
 mod program;
+mod rebuild;
+mod refine;
 mod run;
+mod work;
 
 pub use cache::{CacheStats, cache_stats, clear_cache};
-pub use evaluate::{LastPlan, after_fork, before_fork, evaluate, evaluate_pending, last_plan, lock_engine, try_evaluate_pending};
+pub use evaluate::{
+    LastPlan, after_fork, before_fork, check_budget, evaluate, evaluate_pending, last_launches, last_plan, lock_engine,
+    try_evaluate_pending,
+};
 pub use forecast::{PlanForecast, forecast};
+pub use listing::{LaunchRow, OperandRow};
 pub use lives::Life;
 pub use observe::{LaunchEvent, Observer, observe};
 
@@ -65,6 +78,8 @@ pub(crate) struct Launch {
 pub(crate) enum Place {
     /// A buffer of the plan.
     Buffer(u32),
+    /// So many bytes into the buffer that temporaries share.
+    Arena(usize),
     /// The storage of a leaf that nobody else needs: written in place.
     Leaf(u32),
 }
@@ -90,10 +105,12 @@ pub(crate) struct Kept {
 pub(crate) struct Plan {
     pub key: Vec<u64>,
     pub launches: Vec<Launch>,
-    pub prepared: Vec<Prepared>,
+    pub prepared: Vec<Arc<Prepared>>,
     pub places: Vec<Place>,
     /// Bytes of each buffer's size class.
     pub buffers: Vec<usize>,
+    /// Bytes of the buffer in which temporaries lie at offsets; 0 if there is none.
+    pub arena: usize,
     /// Bytes that come and go, launch by launch.
     pub steps: Vec<Step>,
     /// The highest sum of living temporaries.
@@ -103,6 +120,16 @@ pub(crate) struct Plan {
     pub is_update: bool,
     /// Units of work: operations of products, and 4 for each element moved.
     pub work: u64,
+    /// Work of every launch once, and how many launches run more than once.
+    pub plain_work: u64,
+    pub rebuilds: usize,
+}
+
+impl Plan {
+    /// Bytes of all its buffers.
+    pub fn buffer_bytes(&self) -> usize {
+        self.buffers.iter().sum::<usize>() + self.arena
+    }
 }
 
 /// Options that change plans; `ag.options`.
@@ -114,10 +141,12 @@ pub struct PlanOptions {
     pub cache: bool,
     /// Check every result for NaN and infinity (one op a launch).
     pub anomaly: bool,
+    /// Results are the same bits every time; what may not be is never computed twice.
+    pub deterministic: bool,
 }
 
 /// What every thread starts from.
-static DEFAULTS: Mutex<PlanOptions> = Mutex::new(PlanOptions { fuse: true, cache: true, anomaly: false });
+static DEFAULTS: Mutex<PlanOptions> = Mutex::new(PlanOptions { fuse: true, cache: true, anomaly: false, deterministic: true });
 
 thread_local! {
     /// Copied from the defaults when a thread first asks.

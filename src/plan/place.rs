@@ -1,4 +1,5 @@
 //! Placement: how long every temporary lives, which ones take over the memory of others, and the buffers that all lie in.
+use super::arena::offsets;
 use super::lower::{Lowered, Temp};
 use super::program::{Program, in_place};
 use super::{Kept, Launch, Loc, Place, Step};
@@ -6,11 +7,14 @@ use crate::backend::Kernel;
 use crate::layout::Layout;
 use crate::pool::class_bytes;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// Where each temporary lies, the sizes of the plan's buffers, and the bytes that live from launch to launch.
 pub(super) struct Placement {
     pub places: Vec<Place>,
     pub buffers: Vec<usize>,
+    /// Bytes of the buffer in which temporaries lie at offsets.
+    pub arena: usize,
     pub steps: Vec<Step>,
     pub overwrites_leaves: bool,
 }
@@ -84,13 +88,37 @@ fn leaf_last_uses(program: &Program, lowered: &Lowered) -> Vec<u32> {
 pub(super) fn place(program: &Program, lowered: &Lowered) -> Placement {
     let slots = Slots::new(program, lowered);
     let (of_slot, buffers) = share_by_class(&slots.slots, lowered.launches.len());
-    let steps = slots.steps(lowered.launches.len());
-    let homes = slots.homes.iter().map(|home| match home {
-        Some(Home::Slot(s)) => Place::Buffer(of_slot[*s as usize]),
-        Some(Home::Leaf(l)) => Place::Leaf(*l),
-        None => Place::Buffer(0),
-    });
-    Placement { places: homes.collect(), buffers, steps, overwrites_leaves: slots.overwrites_leaves }
+    slots.placement(lowered, buffers, 0, |s| Place::Buffer(of_slot[s]))
+}
+
+/// Places them in as little memory as can be: offsets in one buffer for what ends with the plan, a buffer each for what is kept.
+pub(super) fn place_tightly(program: &Program, lowered: &Lowered) -> Placement {
+    let slots = Slots::new(program, lowered);
+    let mut buffers = Vec::new();
+    let mut of_slot = vec![0; slots.slots.len()];
+    for (s, slot) in slots.slots.iter().enumerate().filter(|(_, slot)| slot.to == FOREVER) {
+        of_slot[s] = buffers.len() as u32;
+        buffers.push(slot.bytes);
+    }
+    let ending: Vec<Slot> = slots.slots.iter().filter(|slot| slot.to != FOREVER).copied().collect();
+    let least = peak(&steps(&ending, lowered.launches.len()));
+    let (offsets, arena) = offsets(&slots.slots, least);
+    slots.placement(lowered, buffers, arena, |s| match slots.slots[s].to {
+        FOREVER => Place::Buffer(of_slot[s]),
+        _ => Place::Arena(offsets[s]),
+    })
+}
+
+/// Bytes that begin with each launch, and that end after it.
+fn steps(slots: &[Slot], launches: usize) -> Vec<Step> {
+    let mut steps = vec![Step::default(); launches];
+    for slot in slots {
+        steps[slot.from as usize].born += slot.bytes;
+        if let Some(step) = steps.get_mut(slot.to as usize) {
+            step.dead += slot.bytes;
+        }
+    }
+    steps
 }
 
 /// The buffer of each slot, and the buffers' sizes.
@@ -131,16 +159,15 @@ impl<'a> Slots<'a> {
         slots
     }
 
-    /// Bytes that begin with each launch, and that end after it.
-    pub fn steps(&self, launches: usize) -> Vec<Step> {
-        let mut steps = vec![Step::default(); launches];
-        for slot in &self.slots {
-            steps[slot.from as usize].born += slot.bytes;
-            if let Some(step) = steps.get_mut(slot.to as usize) {
-                step.dead += slot.bytes;
-            }
-        }
-        steps
+    fn placement(&self, lowered: &Lowered, buffers: Vec<usize>, arena: usize, of_slot: impl Fn(usize) -> Place) -> Placement {
+        let place = |home: &Option<Home>| match home {
+            Some(Home::Slot(s)) => of_slot(*s as usize),
+            Some(Home::Leaf(l)) => Place::Leaf(*l),
+            None => Place::Buffer(0),
+        };
+        let places = self.homes.iter().map(place).collect();
+        let steps = steps(&self.slots, lowered.launches.len());
+        Placement { places, buffers, arena, steps, overwrites_leaves: self.overwrites_leaves }
     }
 
     /// Finds homes for the outputs of launch `s`.
@@ -169,34 +196,38 @@ impl<'a> Slots<'a> {
 
     /// The home of an input that ends here and that this launch may overwrite with output `o`, and the temporary that gives it up.
     fn overwritable(&self, program: &Program, launch: &Launch, o: usize, s: u32, taken: &[u32]) -> Option<(Home, Option<u32>)> {
-        let out = &launch.outs[o];
-        let fits = |k: usize| {
-            let input = &launch.ins[k];
-            let contiguous = input.layout.offset == 0 && input.layout.is_contiguous();
-            contiguous && input.dtype.size_bytes() == out.dtype.size_bytes() && input.layout.shape == out.layout.shape
-        };
-        let dying = |k: usize| match launch.ins[k].loc {
-            Loc::Temp(t) if self.last[t as usize] == s && !taken.contains(&t) => {
-                let home = self.homes[t as usize]?;
-                // A temporary that holds more than this window of it keeps its memory.
-                (class_bytes(self.temps[t as usize].bytes) == class_bytes(bytes_of(out.dtype.size_bytes(), &out.layout)))
-                    .then_some((home, Some(t)))
-            }
+        may_take_over(launch, o, self.temps).into_iter().find_map(|k| match launch.ins[k].loc {
+            Loc::Temp(t) if self.last[t as usize] == s && !taken.contains(&t) => Some((self.homes[t as usize]?, Some(t))),
             Loc::Leaf(l) if program.leaves[l as usize].overwritable && self.leaf_last[l as usize] == s => {
                 Some((Home::Leaf(l), None))
             }
             _ => None,
+        })
+    }
+}
+
+/// Inputs whose memory output `o` of a launch can take over if they end there. What is no window of a larger temporary, and is read at
+/// the same places as the output is written.
+pub(super) fn may_take_over(launch: &Launch, o: usize, temps: &[Temp]) -> SmallVec<[usize; 4]> {
+    let out = &launch.outs[o];
+    let class = class_bytes(bytes_of(out.dtype.size_bytes(), &out.layout));
+    let fits = |k: usize| {
+        let input = &launch.ins[k];
+        let is_whole = match input.loc {
+            Loc::Temp(t) => class_bytes(temps[t as usize].bytes) == class,
+            _ => true,
         };
-        let reads_once = |k: usize| launch.ins.iter().filter(|i| i.loc == launch.ins[k].loc).count() == 1;
-        match &launch.kernel {
-            Kernel::Fused(_) => (0..launch.ins.len())
-                .filter(|&k| fits(k) && reads_once(k) && matches!(launch.ins[k].loc, Loc::Temp(_)))
-                .find_map(dying),
-            Kernel::Reduce(..) => None,
-            Kernel::Op(op) => {
-                in_place(op).iter().filter(|&&(out, k)| out == o && fits(k) && reads_once(k)).find_map(|&(_, k)| dying(k))
-            }
-        }
+        is_whole
+            && input.layout.offset == 0
+            && input.layout.is_contiguous()
+            && input.dtype.size_bytes() == out.dtype.size_bytes()
+            && input.layout.shape == out.layout.shape
+            && launch.ins.iter().filter(|i| i.loc == input.loc).count() == 1
+    };
+    match &launch.kernel {
+        Kernel::Fused(_) => (0..launch.ins.len()).filter(|&k| matches!(launch.ins[k].loc, Loc::Temp(_)) && fits(k)).collect(),
+        Kernel::Reduce(..) => SmallVec::new(),
+        Kernel::Op(op) => in_place(op).iter().filter(|&&(out, k)| out == o && fits(k)).map(|&(_, k)| k).collect(),
     }
 }
 

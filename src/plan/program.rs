@@ -5,6 +5,7 @@ use crate::backend::op::{Op, UpdateKind};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Node, Stage, Tensor, Value};
+use crate::pool::class_bytes;
 use smallvec::SmallVec;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub(crate) struct Program {
     pub inputs: Vec<SmallVec<[Input; 2]>>,
     /// Bit mask of outputs that are still needed afterwards.
     pub keep: Vec<u32>,
+    /// The part of it that only gradient rules of live tapes need: what is not kept stays pending and is computed when they ask.
+    saved_only: Vec<u32>,
     pub leaves: Vec<Leaf>,
     pub args: Vec<u64>,
     /// Where each node's args begin.
@@ -70,8 +73,9 @@ impl Walk {
     }
 }
 
-fn has_no_recipe(node: &Node) -> bool {
-    !matches!(node.op, Op::Const | Op::Arange | Op::Random(_))
+/// Whether the op reads no inputs, so that it has its recipe whatever its node forgets.
+pub(super) fn needs_no_inputs(op: &Op) -> bool {
+    matches!(op, Op::Const | Op::Arange | Op::Random(_))
 }
 
 /// Pending nodes that the roots need, oldest first. The caller holds the engine's lock, so no input is forgotten meanwhile.
@@ -87,7 +91,7 @@ fn collect(roots: &[Tensor], walk: Walk) -> Result<Vec<Arc<Node>>> {
             if state.values[t.index()].is_some() {
                 return Ok(());
             }
-            if state.inputs.is_empty() && has_no_recipe(&t.node) {
+            if state.inputs.is_empty() && !needs_no_inputs(&t.node.op) {
                 return Err(Error::Internal("evaluation: a value is needed whose recipe is gone"));
             }
         }
@@ -136,6 +140,11 @@ fn may_fail(op: &Op) -> bool {
     )
 }
 
+/// Whether running the op a second time on the same inputs gives the same bits, and cannot fail.
+pub(super) fn is_repeatable(op: &Op) -> bool {
+    !matches!(op, Op::Update(_) | Op::Custom) && !may_fail(op)
+}
+
 /// A leaf node met on the walk, and how often the program reads it.
 struct Met {
     node: Arc<Node>,
@@ -167,6 +176,7 @@ impl Program {
             nodes,
             inputs: Vec::with_capacity(n),
             keep: vec![0; n],
+            saved_only: vec![0; n],
             arg_start: Vec::with_capacity(n),
             ..Program::default()
         };
@@ -185,8 +195,13 @@ impl Program {
         for (i, node) in p.nodes.iter().enumerate() {
             for (o, out) in node.outs.iter().enumerate() {
                 let elsewhere = out.pending.load(Relaxed) > reads[i][o];
-                if elsewhere || out.python.load(Relaxed) > 0 || out.saved.load(Relaxed) > 0 {
+                let is_wanted = elsewhere || out.python.load(Relaxed) > 0 || p.keep[i] >> o & 1 == 1;
+                let is_saved = out.saved.load(Relaxed) > 0;
+                if is_wanted || is_saved {
                     p.keep[i] |= 1 << o;
+                }
+                if is_saved && !is_wanted && is_repeatable(&node.op) {
+                    p.saved_only[i] |= 1 << o;
                 }
             }
         }
@@ -244,10 +259,41 @@ impl Program {
             is_writable && node_is_ours && storage_is_ours && leaf.value.layout.offset == 0 && leaf.value.layout.is_contiguous();
     }
 
+    /// Keeps no more than so many bytes of what only gradient rules need, spread evenly over the program: what lies between two of them is
+    /// computed again from the first.
+    pub fn limit_saved(&mut self, most: usize, options: PlanOptions) {
+        let bytes = |i: usize| -> usize {
+            let outs = self.nodes[i].outs.iter().enumerate().filter(|(o, _)| self.saved_only[i] >> o & 1 == 1);
+            match self.nodes[i].op {
+                // A view lies in the storage of what it views.
+                Op::View(_) => 0,
+                _ => outs.map(|(_, out)| class_bytes(out.spec.bytes())).sum(),
+            }
+        };
+        let saved: Vec<(usize, usize)> =
+            (0..self.nodes.len()).filter(|&i| self.saved_only[i] != 0).map(|i| (i, bytes(i))).collect();
+        let total: usize = saved.iter().map(|&(_, bytes)| bytes).sum();
+        if total <= most {
+            return;
+        }
+        let (mut seen, mut kept) = (0, 0);
+        for (i, bytes) in saved {
+            seen += bytes;
+            // The same part of what was seen as of the whole.
+            let due = (seen as u128 * most as u128 / total as u128) as usize;
+            if bytes > 0 && kept + bytes <= due {
+                kept += bytes;
+            } else {
+                self.keep[i] &= !self.saved_only[i];
+            }
+        }
+        self.write_key(options);
+    }
+
     /// Everything a plan depends on, as words.
     fn write_key(&mut self, options: PlanOptions) {
         let mut sink = WordSink(Vec::with_capacity(self.nodes.len() * 16 + self.leaves.len() * 8));
-        (options.fuse, options.anomaly, self.nodes.len(), self.leaves.len()).hash(&mut sink);
+        (options.fuse, options.anomaly, options.deterministic, self.nodes.len(), self.leaves.len()).hash(&mut sink);
         // Replays are kept apart, so where they begin is part of the structure.
         let mut phase = 0;
         for (i, node) in self.nodes.iter().enumerate() {

@@ -47,10 +47,11 @@ pub(super) struct Ran {
     pub measured_peak: usize,
 }
 
-/// Runs a plan for a program; the kept values are written to its nodes.
-pub(super) fn run(plan: &Plan, program: &Program, anomaly: bool) -> Result<Ran> {
+/// Runs a plan for a program; the kept values are written to its nodes. With a budget, cached buffers go before more is held than what is
+/// there and `room`.
+pub(super) fn run(plan: &Plan, program: &Program, anomaly: bool, room: Option<usize>) -> Result<Ran> {
     let observer = observer();
-    let (mut memory, mut live) = Memory::new(plan, program, observer.is_some())?;
+    let (mut memory, mut live) = Memory::new(plan, program, observer.is_some(), room)?;
     let before = live.before;
     let made = if observer.is_some() { lives(plan) } else { Vec::new() };
     count_arguments(&program.args);
@@ -203,6 +204,7 @@ fn adopt(plan: &Plan, program: &Program, memory: &mut Memory, live: &mut Live, k
             let (bytes, buffer) = pools.take_back(old)?;
             pools.adopt(pool, bytes, buffer, false)?
         }
+        Place::Arena(_) => return Err(Error::Internal("plan: a kept value among temporaries")),
         Place::Buffer(b) => {
             let bytes = plan.buffers[b as usize];
             let Some(buffer) = memory.buffers[b as usize].take() else {

@@ -2,16 +2,21 @@
 
 use super::size_class::{class_bytes, class_index};
 
+/// Buffers of exact sizes that are kept free at most.
+const MAX_EXACT: usize = 4;
+
 /// Free buffers by size class. A request is served only from its own class, so a buffer's size never has to be stored.
 #[derive(Debug)]
 pub struct BufferCache<B> {
     lists: Vec<Vec<B>>,
+    /// Buffers of any size, which serve requests of exactly that; the newest last.
+    exact: Vec<(usize, B)>,
     bytes: usize,
 }
 
 impl<B> Default for BufferCache<B> {
     fn default() -> Self {
-        BufferCache { lists: Vec::new(), bytes: 0 }
+        BufferCache { lists: Vec::new(), exact: Vec::new(), bytes: 0 }
     }
 }
 
@@ -37,9 +42,26 @@ impl<B> BufferCache<B> {
         }
     }
 
+    /// Takes a free buffer of exactly so many bytes.
+    pub fn take_exact(&mut self, bytes: usize) -> Option<B> {
+        let at = self.exact.iter().rposition(|(size, _)| *size == bytes)?;
+        self.bytes -= bytes;
+        Some(self.exact.remove(at).1)
+    }
+
+    /// Keeps a free buffer of exactly so many bytes; gives the bytes of those that it drops instead.
+    pub fn put_exact(&mut self, bytes: usize, buffer: B) -> usize {
+        self.exact.push((bytes, buffer));
+        let more = self.exact.len().saturating_sub(MAX_EXACT);
+        let dropped = self.exact.drain(..more).map(|(size, _)| size).sum();
+        self.bytes = self.bytes + bytes - dropped;
+        dropped
+    }
+
     /// Drops every free buffer and says how many bytes they had.
     pub fn trim(&mut self) -> usize {
         self.lists = Vec::new();
+        self.exact = Vec::new();
         std::mem::take(&mut self.bytes)
     }
 
@@ -65,7 +87,11 @@ mod tests {
         assert_eq!(cache.take(128), Some(1));
         assert_eq!(cache.take(128), None);
         assert_eq!(cache.cached_bytes(), 64);
-        assert_eq!((cache.trim(), cache.cached_bytes()), (64, 0));
+        assert_eq!(cache.put_exact(1000, 4), 0);
+        assert_eq!((cache.take(1000), cache.take_exact(999), cache.cached_bytes()), (None, None, 1064));
+        assert_eq!(cache.take_exact(1000), Some(4));
+        assert_eq!((1..=6).map(|n| cache.put_exact(n, 5)).sum::<usize>(), 3);
+        assert_eq!((cache.trim(), cache.cached_bytes()), (64 + 18, 0));
         assert_eq!(cache.take(64), None);
     }
 }

@@ -3,7 +3,7 @@
 use super::error::PoolError;
 use super::handle::{Handle, PoolId, PoolKind};
 use super::owners::{Allocator, Pools, State};
-use super::stats::{ScopeId, Stats};
+use super::stats::{ScopeId, Stats, own};
 
 impl<A: Allocator> Pools<A> {
     /// Figures of the device; `generation` counts the resets of all pools.
@@ -145,6 +145,7 @@ impl<A: Allocator> Pools<A> {
             self.give_buffer(class, buffer);
         }
         self.fall(index, freed);
+        own(-(freed as isize));
         if let Some(pool) = self.pools.get_mut(index) {
             pool.generation += 1;
         }

@@ -17,4 +17,4 @@ pub use error::PoolError;
 pub use handle::{Handle, PoolId, PoolKind};
 pub use owners::{Allocator, Pools};
 pub use size_class::{class_bytes, class_index};
-pub use stats::{ScopeId, Stats};
+pub use stats::{ScopeId, Stats, own_bytes};

@@ -54,6 +54,8 @@ pub struct Pools<A: Allocator> {
     gone: Vec<u32>,
     pub(super) cache: BufferCache<A::Buffer>,
     pub(super) reserved: usize,
+    /// `reserved` above which cached buffers are returned first.
+    ceiling: Option<usize>,
     pub(super) meters: Meters,
     serials: u64,
     pub(super) resets: u64,
@@ -73,6 +75,7 @@ impl<A: Allocator> Pools<A> {
             gone: Vec::new(),
             cache: BufferCache::default(),
             reserved: 0,
+            ceiling: None,
             meters: Meters::default(),
             serials: 0,
             resets: 0,
@@ -149,6 +152,9 @@ impl<A: Allocator> Pools<A> {
 
     #[cold]
     fn make_buffer(&mut self, class: usize) -> Result<A::Buffer, PoolError> {
+        if self.ceiling.is_some_and(|most| self.reserved.saturating_add(class) > most) {
+            self.trim();
+        }
         let granted = match self.allocator.allocate(class) {
             Some(buffer) => Some(buffer),
             None => {
@@ -159,6 +165,28 @@ impl<A: Allocator> Pools<A> {
         let buffer = granted.ok_or_else(|| self.out_of_memory(class))?;
         self.reserved = self.reserved.saturating_add(class);
         Ok(buffer)
+    }
+
+    /// Takes a buffer of exactly so many bytes, which the caller gives back with `give_exact`.
+    ///
+    /// # Errors
+    /// When the allocator has no memory, even after the cache was returned to it.
+    pub fn take_exact(&mut self, bytes: usize) -> Result<A::Buffer, PoolError> {
+        match self.cache.take_exact(bytes) {
+            Some(buffer) => Ok(buffer),
+            None => self.make_buffer(bytes),
+        }
+    }
+
+    /// Returns a buffer of exactly so many bytes to the cache.
+    pub fn give_exact(&mut self, bytes: usize, buffer: A::Buffer) {
+        let dropped = self.cache.put_exact(bytes, buffer);
+        self.reserved = self.reserved.saturating_sub(dropped);
+    }
+
+    /// Returns cached buffers to the allocator rather than hold more than so many bytes from it. Gives the former ceiling.
+    pub fn set_ceiling(&mut self, bytes: Option<usize>) -> Option<usize> {
+        std::mem::replace(&mut self.ceiling, bytes)
     }
 
     /// Returns a taken buffer to the cache; one that may not be used again is freed.

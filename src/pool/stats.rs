@@ -1,6 +1,7 @@
 //! Owns the byte counters of the pools: what is active now, the peaks since a reset, and nested peak scopes.
 
 use super::handle::PoolKind;
+use std::cell::Cell;
 
 /// Byte figures of one pool, of the pools of one kind, or of a device.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -15,6 +16,19 @@ pub struct Stats {
     pub reserved: usize,
     /// Number of resets.
     pub generation: u64,
+}
+
+thread_local! {
+    static OWN: Cell<isize> = const { Cell::new(0) };
+}
+
+/// Bytes of storages that this thread made, less those that it freed: what tells its share of `active` from other threads'.
+pub fn own_bytes() -> isize {
+    OWN.get()
+}
+
+pub(super) fn own(change: isize) {
+    OWN.set(OWN.get().wrapping_add(change));
 }
 
 /// Names one open peak scope.

@@ -4,6 +4,7 @@ use super::error::PoolError;
 use super::handle::{Handle, POOL_INDEX_MASK, PoolId, kind_of, pool_name};
 use super::owners::{Allocator, Pools};
 use super::size_class::class_bytes;
+use super::stats::own;
 
 impl<A: Allocator> Pools<A> {
     /// Makes a taken buffer a storage. `is_counted` says that `note_born` counted its class in the same pool already.
@@ -22,6 +23,7 @@ impl<A: Allocator> Pools<A> {
         if !is_counted {
             self.rise(index, class);
         }
+        own(class as isize);
         self.fill(index, class, buffer).ok_or_else(|| self.not_open(id))
     }
 
@@ -35,6 +37,7 @@ impl<A: Allocator> Pools<A> {
         let buffer = self.take_buffer(bytes)?;
         let class = class_bytes(bytes);
         self.rise(index, class);
+        own(class as isize);
         self.fill(index, class, buffer).ok_or_else(|| self.not_open(id))
     }
 
@@ -104,6 +107,7 @@ impl<A: Allocator> Pools<A> {
             });
         };
         self.fall(index, class);
+        own(-(class as isize));
         self.retire_if_empty(index);
         Ok((class, buffer))
     }

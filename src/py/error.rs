@@ -28,6 +28,7 @@ impl From<Error> for PyErr {
             Error::Index { .. } => PyIndexError::new_err(text),
             Error::Anomaly { .. } => PyFloatingPointError::new_err(text),
             Error::Memory { .. } => PyMemoryError::new_err(text),
+            Error::Budget { smallest, .. } => super::budget::budget_error(text, smallest),
             Error::Interrupted => PyKeyboardInterrupt::new_err(text),
             Error::State { .. } | Error::Handle { .. } | Error::Internal(_) => PyRuntimeError::new_err(text),
         }

@@ -9,6 +9,7 @@ macro_rules! functions {
 
 mod arguments;
 mod arith;
+mod budget;
 mod checkpoint;
 mod convert;
 mod creation;
@@ -85,6 +86,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     functions!(m; tape::no_grad, tape::enable_grad, tape::detect_anomaly, tape::is_grad_enabled, tape::is_recording);
     functions!(m; tape::gradient, tape::watch, tape::rebind, tape::eval_pending);
     memory::register(m)?;
+    budget::register(m)?;
     report::register(m)?;
     timeline::register(m)?;
     options::register(m)?;

@@ -12,6 +12,7 @@ fn as_dict<'py>(py: Python<'py>, o: &PlanOptions, resident_grads: bool) -> PyRes
     d.set_item("plan_cache", o.cache)?;
     d.set_item("anomaly", o.anomaly)?;
     d.set_item("resident_grads", resident_grads)?;
+    d.set_item("deterministic", o.deterministic)?;
     Ok(d)
 }
 
@@ -23,19 +24,21 @@ pub fn get_options(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 
 /// Changes options of this thread (None: unchanged) and returns the former ones as a dict.
 #[pyfunction]
-#[pyo3(signature = (fuse = None, plan_cache = None, anomaly = None, resident_grads = None))]
+#[pyo3(signature = (fuse = None, plan_cache = None, anomaly = None, resident_grads = None, deterministic = None))]
 pub fn set_options(
     py: Python<'_>,
     fuse: Option<bool>,
     plan_cache: Option<bool>,
     anomaly: Option<bool>,
     resident_grads: Option<bool>,
+    deterministic: Option<bool>,
 ) -> PyResult<Bound<'_, PyDict>> {
     let now = options();
     let new = PlanOptions {
         fuse: fuse.unwrap_or(now.fuse),
         cache: plan_cache.unwrap_or(now.cache),
         anomaly: anomaly.unwrap_or(now.anomaly),
+        deterministic: deterministic.unwrap_or(now.deterministic),
     };
     let were_resident = match resident_grads {
         Some(on) => set_gradients_resident(on),
@@ -46,10 +49,20 @@ pub fn set_options(
 
 /// Changes the options that threads start from, and those of this one (None: unchanged).
 #[pyfunction]
-#[pyo3(signature = (fuse = None, plan_cache = None, resident_grads = None))]
-pub fn set_default_options(fuse: Option<bool>, plan_cache: Option<bool>, resident_grads: Option<bool>) {
+#[pyo3(signature = (fuse = None, plan_cache = None, resident_grads = None, deterministic = None))]
+pub fn set_default_options(
+    fuse: Option<bool>,
+    plan_cache: Option<bool>,
+    resident_grads: Option<bool>,
+    deterministic: Option<bool>,
+) {
     let now = options();
-    replace_defaults(PlanOptions { fuse: fuse.unwrap_or(now.fuse), cache: plan_cache.unwrap_or(now.cache), ..now });
+    replace_defaults(PlanOptions {
+        fuse: fuse.unwrap_or(now.fuse),
+        cache: plan_cache.unwrap_or(now.cache),
+        deterministic: deterministic.unwrap_or(now.deterministic),
+        ..now
+    });
     if let Some(on) = resident_grads {
         set_default_gradients_resident(on);
     }

@@ -1,4 +1,5 @@
 //! Tapes, recording scopes and gradients as Python sees them.
+use super::budget::parse_budget;
 use super::tensor::{PyTensor, compute, wrap_all};
 use crate::graph::{Scope, TapeCore, scope};
 use crate::plan::{evaluate_pending, options, set_options};
@@ -11,6 +12,10 @@ use std::thread::ThreadId;
 
 /// A recording of operations, for their gradients: `with ag.grad_tape() as tape:`.
 ///
+/// `budget` bounds the active bytes of all pools from here until backward has ended, everything held included: an int of bytes, or a
+/// text like "1.5 GiB". Values are dropped and computed again so that it is kept; BudgetError (a MemoryError with `smallest_bytes`) says
+/// before anything runs that no way was found. ValueError: it is zero, negative or not to be understood.
+///
 /// >>> import agtape as ag
 /// >>> w = ag.param([3.0])
 /// >>> with ag.grad_tape() as tape:
@@ -21,6 +26,7 @@ use std::thread::ThreadId;
 #[pyclass(name = "grad_tape", module = "agtape", frozen, weakref)]
 pub struct PyTape {
     inner: Mutex<Inner>,
+    budget: Option<usize>,
 }
 
 struct Inner {
@@ -49,10 +55,8 @@ impl PyTape {
     #[new]
     #[pyo3(signature = (budget = None))]
     fn new(budget: Option<Bound<'_, PyAny>>) -> PyResult<PyTape> {
-        if budget.is_some() {
-            return Err(PyValueError::new_err("grad_tape: this version has no memory budget; expected budget=None"));
-        }
-        Ok(PyTape { inner: Mutex::new(Inner { core: None, entered: None }) })
+        let budget = budget.map(|b| parse_budget(&b)).transpose()?;
+        Ok(PyTape { inner: Mutex::new(Inner { core: None, entered: None }), budget })
     }
 
     fn __enter__<'py>(slf: Bound<'py, PyTape>) -> PyResult<Bound<'py, PyTape>> {
@@ -62,7 +66,10 @@ impl PyTape {
         let known = slf.get().inner.lock().core.clone();
         let core = match known {
             Some(core) => core,
-            None => compute(slf.py(), tape::open)?,
+            None => {
+                let budget = slf.get().budget;
+                compute(slf.py(), move || tape::open(budget))?
+            }
         };
         let scope = tape::enter(&core);
         let mut inner = slf.get().inner.lock();
@@ -91,6 +98,12 @@ impl PyTape {
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         let core = self.core()?;
         compute(py, || tape::clear(&core))
+    }
+
+    /// The bound on active bytes, or None.
+    #[getter]
+    fn budget(&self) -> Option<usize> {
+        self.budget
     }
 
     /// Counts clears and finished backward passes.

@@ -1,11 +1,12 @@
 //! The backward walk: from outputs to leaves, newest node first; gradients are accumulated and un-broadcast here and nowhere else.
+use super::former::Former;
 use super::{end_generation, forget};
 use crate::backend::op::Op;
 use crate::checkpoint::Replays;
 use crate::error::{Error, Result};
-use crate::graph::{Mark, Node, Saved, Scope, TapeCore, Tensor, Variable, is_walk_full, record_source, scope, walking};
+use crate::graph::{Mark, Node, Saved, Scope, TapeCore, Tensor, Variable, is_walk_full, obey, record_source, scope, walking};
 use crate::ops::{self, Ctx, binary::add, binary::scalar, reduce::sum_to, unary::cast, view::add_gradient};
-use crate::plan::{evaluate, evaluate_pending, last_plan};
+use crate::plan::{check_budget, evaluate, evaluate_pending, last_plan};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 use std::cell::Cell;
@@ -280,6 +281,7 @@ pub fn backward(loss: &Tensor, how: Backward) -> Result<()> {
         return if how.create_graph { Ok(()) } else { evaluate(&sums.0) };
     }
     let tape = tape_of("backward", loss)?;
+    let _obeys = obey(&tape);
     let mut walk = Walk::new(&tape);
     let records = {
         let _scope = gradient_scope(&tape, how.create_graph);
@@ -292,11 +294,16 @@ pub fn backward(loss: &Tensor, how: Backward) -> Result<()> {
     if let Some(wanted) = &how.inputs {
         leaves.retain(|(v, _)| wanted.iter().any(|w| Arc::ptr_eq(v, w)));
     }
+    let former = Former::of(&leaves);
     let sums = {
         let _scope = gradient_scope(&tape, how.create_graph);
         accumulate(&leaves)?
     };
     drop(walk);
+    if !records && let Err(refused) = check_budget(&sums.0) {
+        former.restore();
+        return Err(refused);
+    }
     if !how.retain_graph {
         end_generation(&tape);
     }

@@ -1,5 +1,6 @@
 //! Tapes: opening, recording, clearing, and the walk that builds gradients.
 mod backward;
+mod former;
 mod report;
 mod saved_storages;
 
@@ -9,7 +10,7 @@ pub use report::{InteriorRow, LineRow, OpRow, Report, StorageRow, report};
 pub use saved_storages::Fate;
 
 use crate::error::Result;
-use crate::graph::{Node, Probe, Scope, Stage, TapeCore, cpu, scope};
+use crate::graph::{Budget, Node, Probe, Scope, Stage, TapeCore, cpu, scope};
 use crate::plan::{evaluate_pending, lock_engine};
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -23,20 +24,21 @@ thread_local! {
     static NEWEST: RefCell<Weak<TapeCore>> = const { RefCell::new(Weak::new()) };
 }
 
-/// A new tape with a pass pool of its own; opening a top-level tape is an evaluation point.
-pub fn open() -> Result<Arc<TapeCore>> {
+/// A new tape with a pass pool of its own, and a bound on active bytes from here on if it has a budget; opening a top-level tape is an
+/// evaluation point.
+pub fn open(budget: Option<usize>) -> Result<Arc<TapeCore>> {
     let outer: Vec<u32> = scope(|s| s.tapes.iter().map(|t| t.id).collect());
     if outer.is_empty() {
         evaluate_pending(&[])?;
     }
-    let tape = new_tape(outer, None)?;
+    let tape = new_tape(outer, None, budget)?;
     set_newest(Arc::downgrade(&tape));
     Ok(tape)
 }
 
 /// The tape of one run of a segment's function, inside tapes with these numbers.
 pub fn open_probe(probe: Probe, outer: Vec<u32>) -> Result<Arc<TapeCore>> {
-    new_tape(outer, Some(probe))
+    new_tape(outer, Some(probe), None)
 }
 
 /// Ends the tape of a run.
@@ -45,7 +47,7 @@ pub fn close_probe(tape: &TapeCore) -> Result<()> {
     forget(tape)
 }
 
-fn new_tape(outer: Vec<u32>, probe: Option<Probe>) -> Result<Arc<TapeCore>> {
+fn new_tape(outer: Vec<u32>, probe: Option<Probe>, budget: Option<usize>) -> Result<Arc<TapeCore>> {
     let pool = cpu().lock().create_pass()?;
     Ok(Arc::new(TapeCore {
         id: NEXT_TAPE.fetch_add(1, Relaxed),
@@ -55,6 +57,7 @@ fn new_tape(outer: Vec<u32>, probe: Option<Probe>) -> Result<Arc<TapeCore>> {
         nodes: Mutex::new(Vec::new()),
         segments: Mutex::new(Vec::new()),
         probe,
+        budget: budget.map(Budget::new),
     }))
 }
 

@@ -28,7 +28,8 @@ class LastPlan(Record):
     """This thread's last plan that ran a kernel.
 
     `peak_bytes` was to be expected and `measured_peak_bytes` was seen: the highest active bytes while it ran, everything else
-    held included. `kernels`, `nodes`, `buffer_bytes`, `work`, `cache_hit`.
+    held included. `kernels` that ran, of them `rebuilds` of what a budget had dropped; `work` in floating-point operations of
+    products and 4 for each element moved, and `work_ratio`, with rebuilds divided by without. `nodes`, `buffer_bytes`, `cache_hit`.
     """
 
 

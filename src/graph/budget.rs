@@ -1,0 +1,119 @@
+//! Budgets of tapes: how many bytes may be active, what of the active bytes counts against them, and how a value gives its bytes up.
+use super::node::{Node, Stage, Value};
+use super::record::{TapeCore, scope};
+use super::storage::cpu;
+use crate::pool::own_bytes;
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread::ThreadId;
+
+/// Budgets that exist, so that evaluations without any need not look for one.
+static BUDGETS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// Tapes whose backward pass runs on this thread.
+    static OBEYED: RefCell<Vec<Arc<TapeCore>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A bound on active bytes: what was held when its tape was opened, and what the tape's thread has come to hold since.
+#[derive(Debug)]
+pub struct Budget {
+    /// The bound.
+    pub bytes: usize,
+    /// Active bytes at the opening, less what the thread had come to hold by then.
+    offset: isize,
+    thread: ThreadId,
+    is_refused: AtomicBool,
+}
+
+impl Budget {
+    /// A bound that starts now, for this thread.
+    pub fn new(bytes: usize) -> Budget {
+        BUDGETS.fetch_add(1, Relaxed);
+        let active = cpu().lock().stats().active;
+        Budget {
+            bytes,
+            offset: active as isize - own_bytes(),
+            thread: std::thread::current().id(),
+            is_refused: AtomicBool::new(false),
+        }
+    }
+
+    /// That a plan was refused for it: until the next backward pass, what the tape recorded is computed only when it is asked for by name.
+    pub fn refuse(&self) {
+        self.is_refused.store(true, Relaxed);
+    }
+
+    /// Whether a plan was refused for it lately.
+    pub fn is_refused(&self) -> bool {
+        self.is_refused.load(Relaxed)
+    }
+
+    /// Bytes that count against it now. On another thread than the tape's everything does, since nobody can tell whose it is.
+    pub fn held(&self) -> usize {
+        if std::thread::current().id() == self.thread {
+            return (self.offset + own_bytes()).max(0) as usize;
+        }
+        cpu().lock().stats().active
+    }
+}
+
+impl Drop for Budget {
+    fn drop(&mut self) {
+        BUDGETS.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Whether any tape has a budget.
+pub fn is_any_limited() -> bool {
+    BUDGETS.load(Relaxed) > 0
+}
+
+/// Tapes with a budget that this thread records on, or whose backward pass it runs.
+pub fn limiting_tapes() -> SmallVec<[Arc<TapeCore>; 2]> {
+    if !is_any_limited() {
+        return SmallVec::new();
+    }
+    let mut tapes: SmallVec<[Arc<TapeCore>; 2]> = OBEYED.with(|o| o.borrow().iter().cloned().collect());
+    tapes.extend(scope(|s| s.tapes.clone()));
+    tapes.retain(|t| t.budget.is_some());
+    tapes
+}
+
+/// While it lives, this thread's evaluations obey the tape's budget.
+pub struct Obeying(());
+
+/// Obeys a tape's budget, if it has one, until what is given back is dropped.
+pub fn obey(tape: &Arc<TapeCore>) -> Option<Obeying> {
+    tape.budget.as_ref()?.is_refused.store(false, Relaxed);
+    OBEYED.with(|o| o.borrow_mut().push(tape.clone()));
+    Some(Obeying(()))
+}
+
+impl Drop for Obeying {
+    fn drop(&mut self) {
+        let _ended = OBEYED.with(|o| o.borrow_mut().pop());
+    }
+}
+
+impl Node {
+    /// Makes a computed node that still has its inputs pending again, without values. Gives whether it was one.
+    pub fn reopen(&self) -> bool {
+        let (values, inputs) = {
+            let mut state = self.state.lock();
+            if state.stage != Stage::Computed || state.inputs.is_empty() {
+                return false;
+            }
+            state.stage = Stage::Pending;
+            let values: SmallVec<[Option<Value>; 1]> = state.values.iter_mut().map(Option::take).collect();
+            (values, state.inputs.clone())
+        };
+        inputs.iter().for_each(|t| {
+            t.out().pending.fetch_add(1, Relaxed);
+        });
+        drop(values);
+        true
+    }
+}

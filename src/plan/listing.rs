@@ -1,0 +1,62 @@
+//! A plan's launches as plain figures, from which anybody can add up its bytes and its work.
+use super::{Loc, Operand, Place, Plan};
+use crate::backend::Kernel;
+use crate::backend::op::Op;
+
+/// One launch of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchRow {
+    /// `fused`, the reduction's name, or the op's.
+    pub kernel: &'static str,
+    /// The iteration shape.
+    pub shape: Vec<usize>,
+    /// Tensors that it reads.
+    pub ins: Vec<OperandRow>,
+    /// Tensors that it writes.
+    pub outs: Vec<OperandRow>,
+}
+
+/// A tensor that a launch reads or writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperandRow {
+    /// The temporary's number; `None` for a value that existed before.
+    pub temp: Option<u32>,
+    /// Where a temporary lies: the buffer (the last one is the common one) and the offset in it; `None` in the storage of a value that
+    /// existed before.
+    pub place: Option<(usize, usize)>,
+    /// Sizes as the launch sees them.
+    pub shape: Vec<usize>,
+    /// Bytes of an element.
+    pub item_bytes: usize,
+    /// Whether the temporary outlives the plan.
+    pub is_kept: bool,
+}
+
+/// The launches of a plan.
+pub(super) fn rows(plan: &Plan) -> Vec<LaunchRow> {
+    let operand = |o: &Operand| {
+        let temp = if let Loc::Temp(t) = o.loc { Some(t) } else { None };
+        OperandRow {
+            temp,
+            place: temp.and_then(|t| match plan.places[t as usize] {
+                Place::Buffer(b) => Some((b as usize, 0)),
+                Place::Arena(offset) => Some((plan.buffers.len(), offset)),
+                Place::Leaf(_) => None,
+            }),
+            shape: o.layout.shape.to_vec(),
+            item_bytes: o.dtype.size_bytes(),
+            is_kept: plan.kept.iter().any(|k| k.loc == o.loc),
+        }
+    };
+    let row = |launch: &super::Launch| LaunchRow {
+        kernel: match &launch.kernel {
+            Kernel::Fused(_) => "fused",
+            Kernel::Reduce(kind, ..) => kind.name(),
+            Kernel::Op(op) => Op::name(op),
+        },
+        shape: launch.shape.to_vec(),
+        ins: launch.ins.iter().map(operand).collect(),
+        outs: launch.outs.iter().map(operand).collect(),
+    };
+    plan.launches.iter().map(row).collect()
+}

@@ -1,0 +1,99 @@
+//! Making plans: a program's launches with their buffers and prepared kernels, within a tape's budget where it has one.
+use super::budget::{Candidate, Planner, Room};
+use super::cache::Cache;
+use super::lower::{Lowered, lower};
+use super::place::{Placement, peak, place};
+use super::program::{Program, in_place};
+use super::work::work;
+use super::{Plan, PlanOptions};
+use crate::backend::cpu::{self, Prepared};
+use crate::backend::op::Op;
+use crate::error::Result;
+use std::sync::Arc;
+
+/// The plan of a program, and whether it was found in the cache and had run before; `is_look` if it is not run now.
+pub(super) fn plan_of(
+    program: &Program,
+    room: Option<&Room>,
+    options: PlanOptions,
+    cache: &mut Cache,
+    is_look: bool,
+) -> Result<(Arc<Plan>, bool)> {
+    let bytes = room.map(|r| r.bytes);
+    let found = if options.cache { cache.find(&program.key, bytes, is_look) } else { None };
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    let plan = match room {
+        None => Arc::new(make(program, options)?),
+        Some(room) => make_within(program, room, options, cache)?,
+    };
+    if options.cache {
+        cache.insert(&plan, bytes, is_look);
+    }
+    Ok((plan, false))
+}
+
+/// The plan of a program that no budget bounds.
+pub(super) fn make(program: &Program, options: PlanOptions) -> Result<Plan> {
+    let lowered = lower(program, options)?;
+    let placement = place(program, &lowered);
+    let prepared = lowered.launches.iter().map(|l| Ok(Arc::new(cpu::prepare(&l.kernel)?))).collect::<Result<Vec<_>>>()?;
+    let work = lowered.launches.iter().map(work).sum();
+    Ok(finished(program, lowered, placement, prepared, (work, work), 0))
+}
+
+/// The cheapest plan for a room that is known or can be found. One for a smaller room is a candidate for a larger one, so work never
+/// rises with the budget.
+fn make_within(program: &Program, room: &Room, options: PlanOptions, cache: &mut Cache) -> Result<Arc<Plan>> {
+    let known = if options.cache { cache.cheapest_within(&program.key, room.bytes) } else { None };
+    let planner = Planner::new(program, options)?;
+    let found = planner.best(room.bytes);
+    match (found, known) {
+        (Some(found), Some(known)) if known.work <= found.work => Ok(known),
+        (Some(found), _) => Ok(Arc::new(from_candidate(program, &planner, found)?)),
+        (None, Some(known)) => Ok(known),
+        (None, None) => {
+            let Some(smallest) = planner.smallest() else { return Err(room.refuse(usize::MAX / 2)) };
+            let need = smallest.need();
+            if options.cache {
+                cache.insert(&Arc::new(from_candidate(program, &planner, smallest)?), Some(need), true);
+            }
+            Err(room.refuse(need))
+        }
+    }
+}
+
+fn from_candidate(program: &Program, planner: &Planner, candidate: Candidate) -> Result<Plan> {
+    let kernels = planner.plain.launches.iter().map(|l| Ok(Arc::new(cpu::prepare(&l.kernel)?))).collect::<Result<Vec<_>>>()?;
+    let prepared = candidate.origin.iter().map(|&l| kernels[l as usize].clone()).collect();
+    let rebuilds = candidate.origin.len() - planner.plain.launches.len();
+    let plain_work = planner.plain.launches.iter().map(work).sum();
+    Ok(finished(program, candidate.lowered, candidate.placement, prepared, (candidate.work, plain_work), rebuilds))
+}
+
+fn finished(
+    program: &Program,
+    lowered: Lowered,
+    placement: Placement,
+    prepared: Vec<Arc<Prepared>>,
+    (work, plain_work): (u64, u64),
+    rebuilds: usize,
+) -> Plan {
+    let is_update = |op: &Op| matches!(op, Op::Update(_)) && !in_place(op).is_empty();
+    Plan {
+        key: program.key.clone(),
+        launches: lowered.launches,
+        prepared,
+        places: placement.places,
+        buffers: placement.buffers,
+        arena: placement.arena,
+        peak: peak(&placement.steps),
+        steps: placement.steps,
+        kept: lowered.kept,
+        is_update: placement.overwrites_leaves || program.nodes.iter().any(|n| is_update(&n.op)),
+        work,
+        plain_work,
+        rebuilds,
+    }
+}

@@ -1,0 +1,147 @@
+"""The bound: peaks under every budget of a ladder, gradients bit for bit, figures that a test adds up itself (B01, B02, B04, B05)."""
+
+import agtape as ag
+import numpy as np
+import pytest
+from budget.models import Chain, Mlp, Shared, Skips, Step, Transformer, peak_of, work_of
+
+MODELS = {
+    "mlp": lambda: Mlp(16, 32, 512),
+    "skips": lambda: Skips(16, 32, 512),
+    "shared": lambda: Shared(16, 32, 256),
+    "transformer": lambda: Transformer(4, 32, 2, 16, 2),
+    "dropout": lambda: Transformer(3, 32, 2, 16, 2, dropout=0.2),
+    "chain": lambda: Chain(100, 512),
+}
+
+
+def smallest_of(model, budget):
+    """The smallest budget, as the refusal of a smaller one says it."""
+    try:
+        Step(model, budget)
+    except ag.BudgetError as refused:
+        return refused.smallest_bytes
+    raise AssertionError(f"a budget of {budget} bytes was not refused")
+
+
+def check(step, plain, budget):
+    assert step.peak <= budget and step.reserved <= budget
+    assert step.plan.peak_bytes == step.plan.measured_peak_bytes == step.peak
+    assert step.plan.peak_bytes == step.held + peak_of(step.launches)
+    assert step.plan.work == work_of(step.launches)
+    assert step.plan.work_ratio == pytest.approx(step.plan.work / plain.plan.work, abs=1e-12)
+    assert step.plan.kernels == plain.plan.kernels + step.plan.rebuilds == len(step.launches)
+    for ours, theirs in zip(step.grads, plain.grads):
+        assert ours.tobytes() == theirs.tobytes()
+
+
+@pytest.mark.promise("B01")
+@pytest.mark.promise("B02")
+@pytest.mark.promise("B03")
+@pytest.mark.promise("B04")
+@pytest.mark.promise("B05")
+@pytest.mark.promise("T16")
+@pytest.mark.parametrize("name", MODELS)
+def test_every_budget_of_a_rising_ladder_holds(name):
+    model = MODELS[name]()
+    plain = Step(model)
+    assert plain.plan.rebuilds == 0 and plain.plan.work_ratio == 1
+    smallest = smallest_of(model, plain.held + 64)
+    assert smallest < plain.peak
+    # All buffers are obtained before the first kernel, those of the gradients too, so that is what a plan without rebuilds takes.
+    largest, work = plain.peak + plain.grad_bytes + 64, None
+    for rung in range(20):
+        budget = smallest + (largest - smallest) * rung // 19
+        step = Step(model, budget)
+        check(step, plain, budget)
+        assert work is None or step.plan.work <= work
+        work = step.plan.work
+    assert step.plan.rebuilds == 0
+
+
+@pytest.mark.promise("B03")
+@pytest.mark.parametrize("name", MODELS)
+def test_smallest_budget_works_in_a_fresh_cache_and_one_byte_less_is_refused_with_no_larger_figure(name):
+    model = MODELS[name]()
+    plain = Step(model)
+    smallest = smallest_of(model, plain.held + 64)
+    ag.clear_plan_cache()
+    check(Step(model, smallest), plain, smallest)
+    ag.clear_plan_cache()
+    assert smallest_of(model, plain.held + plain.grad_bytes // 2) == smallest
+
+
+@pytest.mark.promise("B04")
+def test_B04_running_sum_without_a_budget_is_what_the_launches_add_up_to():
+    step = Step(Mlp(6, 32, 512))
+    assert step.plan.peak_bytes == step.plan.measured_peak_bytes == step.peak == step.held + peak_of(step.launches)
+    assert step.plan.work == work_of(step.launches)
+    # Most of the plan's buffers are used more than once, so the sum of all temporaries is no bound that anybody would want.
+    assert step.peak < step.held + sum(
+        int(np.prod(o["shape"])) * o["item_bytes"] for launch in step.launches for o in launch["outs"]
+    )
+
+
+def test_second_step_under_a_budget_finds_its_plan():
+    model = Mlp(16, 32, 512)
+    plain = Step(model)
+    budget = plain.fixed + plain.activations // 2
+    ag.clear_plan_cache()
+    assert not Step(model, budget).plan.cache_hit
+    again = Step(model, budget)
+    assert again.plan.cache_hit and again.plan.rebuilds > 0
+    # What is held differs a little from step to step.
+    extra = ag.tensor(np.zeros(16, "float32"))
+    assert Step(model, budget + 256).plan.cache_hit
+    del extra
+
+
+@pytest.mark.promise("B01")
+def test_B01_update_inside_the_tape_stays_under_the_budget_too():
+    model = Mlp(8, 32, 512)
+    optimizer = ag.optim.SGD(model.params, lr=0.1)
+    plain = Step(model)
+    for p in model.params:
+        p.grad = None
+    budget = plain.fixed + plain.activations // 2
+    with ag.peak_memory() as scope, ag.grad_tape(budget=budget):
+        model.loss().backward()
+        optimizer.step()
+    assert scope.peak <= budget
+
+
+@pytest.mark.promise("B02")
+def test_B02_budget_and_segments_combine():
+    class Segments(Mlp):
+        def loss(self):
+            h = self.x
+            for at in range(0, len(self.params), 8):
+                h = ag.checkpoint(self.run, h, at)
+            return (h * h).mean()
+
+        def run(self, h, at):
+            for w, b in zip(self.params[at : at + 8 : 2], self.params[at + 1 : at + 8 : 2]):
+                h = ag.relu(h @ w + b)
+            return h
+
+    plain = Step(Mlp(16, 32, 512))
+    model = Segments(16, 32, 512)
+    segmented = Step(model)
+    assert segmented.peak < plain.peak
+    smallest = smallest_of(model, segmented.held + 64)
+    for budget in (smallest, (smallest + segmented.peak) // 2):
+        step = Step(model, budget)
+        assert step.peak <= budget
+        for ours, theirs in zip(step.grads, plain.grads):
+            assert ours.tobytes() == theirs.tobytes()
+
+
+def test_deterministic_off_rebuilds_nothing():
+    model = Mlp(8, 32, 512)
+    plain = Step(model)
+    budget = plain.fixed + plain.activations // 2
+    with ag.options(deterministic=False), pytest.raises(ag.BudgetError):
+        Step(model, budget)
+    with ag.options(deterministic=False):
+        assert Step(model, plain.peak + plain.grad_bytes + 64).plan.rebuilds == 0
+    assert Step(model, budget).plan.rebuilds > 0

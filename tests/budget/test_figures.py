@@ -1,0 +1,70 @@
+"""What budgets cost: the work ratios that the project promises, and the plain run's saved bytes counted by hand (B03)."""
+
+import agtape as ag
+import pytest
+from budget.models import Chain, Mlp, Step, Transformer
+from pool_bytes import class_bytes
+
+MIB = 1 << 20
+
+
+def ratio(model, plain, fraction):
+    budget = plain.fixed + int(plain.activations * fraction)
+    step = Step(model, budget)
+    assert step.peak <= budget
+    return step.plan.work_ratio
+
+
+@pytest.mark.promise("B03")
+def test_B03_twelve_blocks_fit_into_a_tenth_of_their_activations():
+    # Four times the default batch: activations outweigh the gradients, which every budget holds besides.
+    model = Transformer(batch=16)
+    plain = Step(model)
+    for fraction, most in ((1 / 3, 1.18), (1 / 5, 1.24), (1 / 10, 1.30)):
+        assert ratio(model, plain, fraction) <= most
+    with pytest.raises(ag.BudgetError) as refused:
+        Step(model, plain.fixed)
+    assert refused.value.smallest_bytes <= plain.fixed + plain.activations / 10
+
+
+def test_deep_mlp_costs_no_more_than_promised():
+    model = Mlp()
+    plain = Step(model)
+    for fraction, most in ((1 / 2, 1.20), (1 / 3, 1.27), (1 / 5, 1.45)):
+        assert ratio(model, plain, fraction) <= most
+
+
+def test_thousand_layers_fit_into_twice_the_root_of_their_activations():
+    model = Chain()
+    plain = Step(model)
+    layer = class_bytes(4096)
+    # One activation a layer, counted by hand: the fraction below is of the true size.
+    assert plain.activations == pytest.approx(1000 * layer, rel=0.01)
+    assert ratio(model, plain, 2 * 1000**0.5 * layer / plain.activations) <= 1.6
+
+
+def test_plain_run_of_an_mlp_saves_one_activation_a_layer():
+    model = Mlp()
+    with ag.grad_tape() as tape:
+        loss = model.loss()
+    report = ag.tape_memory(tape)
+    # Every relu's output, which is the next product's input: 4096 x 64 float32. Parameters and the input are operands.
+    assert report.bytes_activations == 48 * MIB
+    loss.backward()
+    plain = Step(model)
+    # Beside them live at most two gradients of that size, and what is smaller than a layer.
+    assert 48 * MIB <= plain.activations <= 51 * MIB
+
+
+def test_plain_run_of_a_transformer_saves_what_its_rules_name():
+    blocks, width, heads, length, batch = 12, 32, 2, 32, 4
+    model = Transformer(blocks, width, heads, length, batch)
+    with ag.grad_tape() as tape:
+        loss = model.loss()
+    unit = batch * length * width * 4
+    scores = batch * heads * length * length * 4
+    report = ag.tape_memory(tape)
+    # A block: both norms' inputs and outputs, q, k and v, probabilities, the attention's output, and twice the inner width.
+    by_hand = blocks * (4 * unit + 3 * unit + scores + unit + 8 * unit)
+    assert by_hand * 0.9 <= report.bytes_activations <= by_hand * 1.25
+    del loss

@@ -1,0 +1,57 @@
+"""Values read before backward: a printed loss, an activation, a step in the middle (B01, B02, B03)."""
+
+import agtape as ag
+import numpy as np
+import pytest
+from budget.models import Mlp, Step, Transformer
+
+MODELS = {"mlp": lambda: Mlp(16, 32, 512), "transformer": lambda: Transformer(6, 32, 2, 16, 8)}
+
+
+@pytest.mark.promise("B01")
+@pytest.mark.promise("B02")
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("part", [2, 3, 5])
+def test_printed_loss_stays_under_the_budget(name, part):
+    model = MODELS[name]()
+    plain = Step(model)
+    budget = plain.fixed + plain.activations // part
+    step = Step(model, budget, read_loss=True)
+    assert step.peak <= budget and step.reserved <= budget
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(step.grads, plain.grads))
+
+
+@pytest.mark.promise("B01")
+def test_B01_values_read_on_the_way_forward():
+    class Read(Mlp):
+        def loss(self):
+            h = self.x
+            for at, (w, b) in enumerate(zip(self.params[::2], self.params[1::2])):
+                h = ag.relu(h @ w + b)
+                if at % 5 == 4:
+                    assert np.isfinite(h.sum().item())
+            return (h * h).mean()
+
+    plain = Step(Mlp(16, 32, 512))
+    model = Read(16, 32, 512)
+    budget = plain.fixed + plain.activations // 2
+    step = Step(model, budget)
+    assert step.peak <= budget
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(step.grads, plain.grads))
+
+
+@pytest.mark.promise("B01")
+def test_B01_graph_retained_for_a_second_pass():
+    model = Mlp(12, 32, 512)
+    plain = Step(model)
+    budget = plain.fixed + plain.grad_bytes + plain.activations // 2
+    for p in model.params:
+        p.grad = None
+    ag.eval()
+    with ag.peak_memory() as scope:
+        with ag.grad_tape(budget=budget):
+            loss = model.loss()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    assert scope.peak <= budget
+    assert all(np.array_equal(p.grad.numpy(), g + g) for p, g in zip(model.params, plain.grads))

@@ -1,0 +1,110 @@
+"""Refusals: what budgets may be, and that one which cannot be met leaves tape, parameters and gradients as they were (B03)."""
+
+import threading
+
+import agtape as ag
+import numpy as np
+import pytest
+from budget.models import Mlp, Step
+from pool_bytes import active
+
+
+@pytest.mark.parametrize(
+    "budget", [0, -1, "0", "-3 MiB", "", "lots", "1.5 parsecs", "MiB", "1..5 GB", "nan", "inf GiB", "0.2 B"]
+)
+def test_B03_zero_negative_and_unparsable_budgets_are_value_errors(budget):
+    with pytest.raises(ValueError, match="grad_tape: budget is"):
+        ag.grad_tape(budget=budget)
+
+
+@pytest.mark.parametrize("budget", [1.5, True, [], object()])
+def test_budgets_of_other_types_are_type_errors(budget):
+    with pytest.raises(TypeError, match="grad_tape: budget is of type"):
+        ag.grad_tape(budget=budget)
+
+
+@pytest.mark.parametrize(
+    ("budget", "expected"),
+    [
+        (4096, 4096),
+        (np.int64(77), 77),
+        ("4096", 4096),
+        ("256 MiB", 256 << 20),
+        ("1.5 GiB", 3 << 29),
+        ("2kb", 2000),
+        (" 3 tib ", 3 << 40),
+        (None, None),
+    ],
+)
+def test_budgets_are_ints_or_texts_with_units(budget, expected):
+    assert ag.grad_tape(budget=budget).budget == expected
+
+
+@pytest.mark.promise("B03")
+def test_B03_refusal_runs_nothing_and_leaves_everything_as_it_was():
+    model = Mlp(8, 32, 512)
+    plain = Step(model)
+    first = [p.grad for p in model.params]
+    before = [p.numpy().copy() for p in model.params]
+    ballast = ag.tensor(np.zeros(plain.activations // 4, "float32"))
+    budget = active() + plain.activations // 2
+    with ag.grad_tape(budget=budget) as tape:
+        loss = model.loss()
+    held, ran = active(), ag.last_plan()
+    del ballast
+    more = ag.tensor(np.zeros(plain.activations // 3, "float32"))
+    held = active()
+    for _ in range(2):
+        with pytest.raises(ag.BudgetError) as refused:
+            loss.backward()
+        assert isinstance(refused.value, MemoryError) and refused.value.smallest_bytes > budget
+    assert ag.last_plan() == ran and active() == held and tape.generation == 0
+    assert all(p.grad is not None and np.array_equal(p.grad.numpy(), g.numpy()) for p, g in zip(model.params, first))
+    assert all(np.array_equal(p.numpy(), b) for p, b in zip(model.params, before))
+    for p in model.params:
+        p.grad = None
+    del more, first
+    loss.backward()
+    assert all(p.grad.numpy().tobytes() == g.tobytes() for p, g in zip(model.params, plain.grads))
+
+
+@pytest.mark.promise("B03")
+def test_B03_message_names_budget_held_and_smallest():
+    model = Mlp(4, 32, 512)
+    plain = Step(model)
+    with pytest.raises(ag.BudgetError, match=f"the budget of tape .* is {plain.held + 9} bytes") as refused:
+        Step(model, plain.held + 9)
+    assert str(refused.value.smallest_bytes) in str(refused.value)
+
+
+@pytest.mark.promise("B01")
+def test_B01_plan_obeys_the_smallest_budget_of_the_tapes_that_it_computes_for():
+    model = Mlp(8, 32, 512)
+    plain = Step(model)
+    for p in model.params:
+        p.grad = None
+    small, large = plain.held + plain.activations // 2, plain.peak * 4
+    for outer, inner in ((small, large), (large, small), (large, large)):
+        with ag.peak_memory() as scope, ag.grad_tape(budget=outer), ag.grad_tape(budget=inner):
+            model.loss().item()
+        assert (scope.peak <= small) == (small in (outer, inner))
+
+
+@pytest.mark.promise("B01")
+def test_B01_what_another_thread_allocates_does_not_count():
+    model = Mlp(8, 32, 512)
+    plain = Step(model)
+    budget = plain.fixed + plain.activations // 2
+    Step(model, budget)
+    kept = []
+    for p in model.params:
+        p.grad = None
+    ag.eval()
+    with ag.grad_tape(budget=budget):
+        other = threading.Thread(target=lambda: kept.append(ag.eval(ag.zeros(plain.activations))))
+        other.start()
+        other.join()
+        model.loss().backward()
+    plan = ag.last_plan()
+    assert plan.rebuilds > 0 and plan.peak_bytes - 4 * plain.activations <= budget
+    assert all(p.grad.numpy().tobytes() == g.tobytes() for p, g in zip(model.params, plain.grads))
