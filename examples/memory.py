@@ -92,12 +92,14 @@ def ways(options, ids, alphabet, pictures):
     yield "plain", plain
     checkpointed = pictures / f"memory_checkpointed{options.ending}"
     yield "checkpointed", train(Checkpointed, options, ids, alphabet, picture=checkpointed)
-    if not hasattr(ag, "BudgetError"):
-        return
     base = held_anyway(*start(CharTransformer, options, alphabet)) + 2 * 8 * options.batch * options.context
     for fraction in FRACTIONS:
         budget = base + (plain["peak"] - base) // fraction
-        figures = train(CharTransformer, options, ids, alphabet, budget)
+        try:
+            figures = train(CharTransformer, options, ids, alphabet, budget)
+        except ag.BudgetError as refused:  # a small model: the error says what would do
+            budget = refused.smallest_bytes
+            figures = train(CharTransformer, options, ids, alphabet, budget)
         yield f"budget 1/{fraction}: {budget / 2**20:.1f} MiB", figures
 
 

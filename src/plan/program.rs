@@ -140,9 +140,10 @@ fn may_fail(op: &Op) -> bool {
     )
 }
 
-/// Whether running the op a second time on the same inputs gives the same bits, and cannot fail.
+/// Whether a launch of the op may run a second time in the same plan: with the same inputs it gives the same bits, and a kernel that may
+/// refuse its values has not done so the first time.
 pub(super) fn is_repeatable(op: &Op) -> bool {
-    !matches!(op, Op::Update(_) | Op::Custom) && !may_fail(op)
+    !matches!(op, Op::Update(_) | Op::Custom)
 }
 
 /// A leaf node met on the walk, and how often the program reads it.

@@ -54,6 +54,23 @@ class Shared(Mlp):
         return (h * h).mean()
 
 
+class Lookup(Mlp):
+    """An Mlp over rows of a table chosen by index tensors, judged by label tensors: kernels that may refuse their values at both ends."""
+
+    def __init__(self, layers=16, width=32, batch=512):
+        super().__init__(layers, width, batch)
+        (self.table,), rng = leaves((50, width))
+        self.params.append(self.table)
+        self.ids = ag.tensor(rng.integers(0, 50, batch))
+        self.labels = ag.tensor(rng.integers(0, width, batch))
+
+    def loss(self):
+        h = ag.tanh(self.table[self.ids])
+        for w, b in zip(self.params[:-1:2], self.params[1:-1:2]):
+            h = ag.relu(h @ w + b)
+        return ag.nn.functional.cross_entropy(h, self.labels)
+
+
 class Chain:
     """`length` equal layers of one elementwise op each that a kernel cannot hold together: a cumulative sum between them."""
 

@@ -3,7 +3,7 @@
 import agtape as ag
 import numpy as np
 import pytest
-from budget.models import Chain, Mlp, Shared, Skips, Step, Transformer, peak_of, work_of
+from budget.models import Chain, Lookup, Mlp, Shared, Skips, Step, Transformer, peak_of, work_of
 
 MODELS = {
     "mlp": lambda: Mlp(16, 32, 512),
@@ -11,6 +11,7 @@ MODELS = {
     "shared": lambda: Shared(16, 32, 256),
     "transformer": lambda: Transformer(4, 32, 2, 16, 2),
     "dropout": lambda: Transformer(3, 32, 2, 16, 2, dropout=0.2),
+    "lookup": lambda: Lookup(16, 32, 512),
     "chain": lambda: Chain(100, 512),
 }
 
@@ -47,7 +48,7 @@ def test_every_budget_of_a_rising_ladder_holds(name):
     plain = Step(model)
     assert plain.plan.rebuilds == 0 and plain.plan.work_ratio == 1
     smallest = smallest_of(model, plain.held + 64)
-    assert smallest < plain.peak
+    assert smallest - plain.fixed < 0.6 * plain.activations
     # All buffers are obtained before the first kernel, those of the gradients too, so that is what a plan without rebuilds takes.
     largest, work = plain.peak + plain.grad_bytes + 64, None
     for rung in range(20):
