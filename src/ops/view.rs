@@ -1,5 +1,4 @@
 //! Views and slice assignment: reshape, permute, broadcast, slice and their gradients. What changes nothing gives the tensor itself.
-use super::binary::add;
 use super::rule::{Ctx, Grads, Rule, grads, make, only};
 use super::unary::{cast, zeros_like};
 use crate::backend::op::{Op, Range, ViewOp};
@@ -217,20 +216,6 @@ pub fn slice_assign(x: &Tensor, ranges: &[Range], v: &Tensor) -> Result<Tensor> 
         return Ok(v);
     }
     Ok(make(Op::SliceAssign(ranges.into()), smallvec![], smallvec![x.clone(), v], x.spec().clone()))
-}
-
-/// sum + g. A slice's gradient is its values put into zeros: where g is that, only the slice of the sum is touched.
-pub fn add_gradient(sum: &Tensor, g: &Tensor) -> Result<Tensor> {
-    if let Op::SliceAssign(ranges) = &g.node.op {
-        let inputs = g.node.state.lock().inputs.clone();
-        if let [base, v] = &inputs[..]
-            && matches!(base.node.op, Op::Const)
-            && base.node.args[..] == [0]
-        {
-            return slice_assign(sum, ranges, &add(&slice(sum, ranges)?, v)?);
-        }
-    }
-    add(sum, g)
 }
 
 /// The rule of views and copies; nothing is saved.

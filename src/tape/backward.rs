@@ -1,14 +1,15 @@
 //! The backward walk: from outputs to leaves, newest node first; gradients are accumulated and un-broadcast here and nowhere else.
 use super::former::Former;
+use super::gradient_sum::GradientSum;
 use super::{end_generation, forget};
 use crate::backend::op::Op;
 use crate::checkpoint::Replays;
 use crate::error::{Error, Result};
 use crate::graph::{Mark, Node, Saved, Scope, TapeCore, Tensor, Variable, is_walk_full, obey, record_source, scope, walking};
-use crate::ops::{self, Ctx, binary::add, binary::scalar, reduce::sum_to, unary::cast, view::add_gradient};
+use crate::ops::{self, Ctx, binary::add, binary::scalar, reduce::sum_to, unary::cast};
 use crate::plan::{check_budget, evaluate, evaluate_pending, last_plan};
 use rustc_hash::FxHashMap;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::cell::Cell;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub struct Backward {
 }
 
 /// A node and the gradients of its outputs so far.
-type Waiting = (Arc<Node>, SmallVec<[Option<Tensor>; 1]>);
+type Waiting = (Arc<Node>, SmallVec<[GradientSum; 1]>);
 
 /// Gradients by node while the walk is under way.
 struct Walk<'a> {
@@ -96,9 +97,23 @@ fn used_up(op: &'static str, tape: &TapeCore) -> Error {
     Error::state(op, message)
 }
 
+/// The gradients of a node's outputs, which the caller unholds.
+fn totals(sums: SmallVec<[GradientSum; 1]>) -> Result<SmallVec<[Option<Tensor>; 1]>> {
+    let mut grads: SmallVec<[Option<Tensor>; 1]> = SmallVec::new();
+    for sum in sums {
+        match sum.total() {
+            Ok(g) => grads.push(g),
+            Err(error) => {
+                grads.iter().flatten().for_each(Tensor::unhold);
+                return Err(error);
+            }
+        }
+    }
+    Ok(grads)
+}
+
 impl Drop for Walk<'_> {
     fn drop(&mut self) {
-        self.waiting.values().flat_map(|(_, grads)| grads.iter().flatten()).for_each(Tensor::unhold);
         self.leaves.iter().for_each(|(_, g)| g.unhold());
     }
 }
@@ -116,21 +131,9 @@ impl<'a> Walk<'a> {
         let key = Arc::as_ptr(&t.node);
         let entry = self.waiting.entry(key).or_insert_with(|| {
             self.order.push((t.node.id, key));
-            (t.node.clone(), smallvec![None; t.node.outs.len()])
+            (t.node.clone(), t.node.outs.iter().map(|_| GradientSum::default()).collect())
         });
-        let slot = &mut entry.1[t.index()];
-        let sum = match slot.take() {
-            Some(old) => {
-                let sum = add_gradient(&old, &g);
-                old.unhold();
-                sum?
-            }
-            None => g,
-        };
-        // Held like what Python holds: a user's rule may evaluate while the gradient waits.
-        sum.hold();
-        *slot = Some(sum);
-        Ok(())
+        entry.1[t.index()].add(g)
     }
 
     /// Whether the walk goes on into an input: a leaf that wants a gradient, or a node of this tape.
@@ -220,8 +223,9 @@ impl<'a> Walk<'a> {
     /// Walks to the end; long walks are computed in parts, so that pending nodes stay bounded.
     fn run(&mut self, targets: &mut [(Tensor, Option<Tensor>)]) -> Result<()> {
         while let Some((_, key)) = self.order.pop() {
-            let Some((node, grads)) = self.waiting.remove(&key) else { continue };
+            let Some((node, sums)) = self.waiting.remove(&key) else { continue };
             self.replays.arrive(&node);
+            let grads = totals(sums)?;
             for (target, found) in targets.iter_mut() {
                 if Arc::ptr_eq(&target.node, &node) {
                     *found = grads[target.index()].clone().inspect(Tensor::hold);
@@ -231,7 +235,8 @@ impl<'a> Walk<'a> {
             grads.iter().flatten().for_each(Tensor::unhold);
             done?;
             if is_walk_full() {
-                let mut frontier: Vec<Tensor> = self.waiting.values().flat_map(|(_, g)| g.iter().flatten().cloned()).collect();
+                let mut frontier: Vec<Tensor> =
+                    self.waiting.values().flat_map(|(_, sums)| sums.iter().flat_map(GradientSum::tensors).cloned()).collect();
                 frontier.extend(self.leaves.iter().map(|(_, g)| g.clone()));
                 frontier.extend(targets.iter().filter_map(|(_, g)| g.clone()));
                 evaluate_pending(&frontier)?;

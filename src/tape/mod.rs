@@ -1,6 +1,7 @@
 //! Tapes: opening, recording, clearing, and the walk that builds gradients.
 mod backward;
 mod former;
+mod gradient_sum;
 mod report;
 mod saved_storages;
 
