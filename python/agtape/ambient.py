@@ -1,5 +1,6 @@
 """Owns what a segment's second run must find as the first did: random states, options, the default device."""
 
+import contextlib
 import random
 
 import numpy as np
@@ -33,13 +34,14 @@ class World:
         self._plans, self._words, self._device = _core.get_options(), saved_words(), _core.get_default_device()
 
     def restore(self, ours=True):
-        """Put everything back to how it was.
+        """Put everything back to how it was; what is not the user's first, so that a failing generator leaves the rest right.
 
         Args:
             ours: also our own generator's state.
+
+        Raises:
+            Exception: whatever a generator of the user's raises, with a note that names it; the others have their states then.
         """
-        for (_, put), state in zip(self._own, self._states):
-            put(state)
         random.setstate(self._random)
         np.random.set_state(self._numpy)
         if ours:
@@ -47,6 +49,18 @@ class World:
         _core.set_options(**self._plans)
         restore_words(self._words)
         _core.set_default_device(self._device)
+        # A stack runs every entry, also after one that raised.
+        with contextlib.ExitStack() as stack:
+            for i in reversed(range(len(self.rngs))):
+                stack.callback(self._restore_own, i)
+
+    def _restore_own(self, i):
+        try:
+            self._own[i][1](self._states[i])
+        except BaseException as error:
+            name = type(self.rngs[i]).__name__
+            error.add_note(f"checkpoint: rngs[{i}] ({name}) refused a state; expected it to take what it had given")
+            raise
 
 
 def _access(rng):

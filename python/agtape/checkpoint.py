@@ -133,8 +133,8 @@ def _call(fn, args, kwargs, verify, rngs, name):
             result = _finished(name, fn(*args, **kwargs))
             outs, rebuild = _outputs(name, result)
     except BaseException as error:
-        world.restore()
         error.add_note(f"raised in checkpoint segment {name!r}; its draws of random numbers were taken back")
+        _take_back(world, error)
         raise
     checks = [_checksum(t) for t in outs] if verify else []
 
@@ -156,13 +156,25 @@ def _call(fn, args, kwargs, verify, rngs, name):
     return rebuild([new if new is not None else old for new, old in zip(made, outs)])
 
 
+def _take_back(world, error):
+    """Restore the world after `error`, which stays what the user sees: a generator that fails now is only noted there."""
+    try:
+        world.restore()
+    except Exception as failure:
+        reasons = "; ".join([repr(failure), *getattr(failure, "__notes__", ())])
+        error.add_note(f"but not all of them: {reasons}")
+
+
 def _again(run, fn, args, kwargs, world, name):
     """The tensors that a second run gives, in the world of the first."""
     present = World(world.rngs)
-    # Draws of the second run come from a generator of this thread's own: the process's stream goes on for other threads.
-    generator = _core.swap_own_rng(world.ours)
-    _REPLAYING.depth = getattr(_REPLAYING, "depth", 0) + 1
+    depth = getattr(_REPLAYING, "depth", 0)
+    generator, swapped = None, False
     try:
+        # Draws of the second run come from a generator of this thread's own: the process's stream goes on for other threads.
+        generator = _core.swap_own_rng(world.ours)
+        swapped = True
+        _REPLAYING.depth = depth + 1
         world.restore(ours=False)
         with run:
             outs, _ = _outputs(name, fn(*args, **kwargs))
@@ -171,9 +183,13 @@ def _again(run, fn, args, kwargs, world, name):
         error.add_note(f"raised in the replay of checkpoint segment {name!r}")
         raise
     finally:
-        _REPLAYING.depth -= 1
-        present.restore(ours=False)
-        _core.swap_own_rng(generator)
+        _REPLAYING.depth = depth
+        # A generator of the user's may fail here; this thread must leave its private stream all the same.
+        try:
+            present.restore(ours=False)
+        finally:
+            if swapped:
+                _core.swap_own_rng(generator)
     run.check()
     return found
 

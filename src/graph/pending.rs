@@ -1,5 +1,5 @@
 //! This thread's pending nodes: what an evaluation point that takes everything finds.
-use super::budget::{Budget, limiting_tapes};
+use super::budget::limiting_tapes;
 use super::node::{Node, Stage, Tensor};
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
@@ -91,16 +91,13 @@ pub fn pending_roots() -> Vec<Tensor> {
             if node.state.lock().stage == Stage::Computed {
                 return false;
             }
-            let is_refused = node.marks.iter().any(|m| m.tape.budget.as_ref().is_some_and(Budget::is_refused));
             let mut held = false;
             for (i, out) in node.outs.iter().enumerate() {
                 if out.python.load(Relaxed) == 0 {
                     continue;
                 }
                 held = true;
-                if !is_refused {
-                    roots.push(Tensor { node: node.clone(), index: i as u32 });
-                }
+                roots.push(Tensor { node: node.clone(), index: i as u32 });
             }
             held
         });

@@ -1,5 +1,6 @@
 //! Probes: tapes of one run of a segment's function, whose sources are the values that enter from outside and want a gradient.
-use super::node::Tensor;
+use super::node::{Node, Tensor};
+use super::record::TapeCore;
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 
@@ -52,5 +53,14 @@ impl Probe {
     /// The sources that the first run found, in the order in which it read them.
     pub fn found(&self) -> Vec<Tensor> {
         self.sources.lock().list.clone()
+    }
+}
+
+impl Node {
+    /// Whether the first run of a segment's function inside this tape computed it and kept it elsewhere than in its results: the segment is
+    /// differentiated by its second run, so no gradient of this value can reach what it came from.
+    pub fn is_lost_to(&self, tape: &TapeCore) -> bool {
+        let is_first_run = |t: &TapeCore| t.probe.as_ref().is_some_and(|p| p.is_first) && t.outer.contains(&tape.id);
+        self.marks.iter().any(|m| !m.is_live() && is_first_run(&m.tape))
     }
 }

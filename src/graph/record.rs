@@ -250,7 +250,9 @@ fn mark(node: &mut Node, tapes: &[Arc<TapeCore>], saves: &dyn Fn(&Op, u32) -> Op
                 }
                 None => leaf,
             };
-            if t.dtype().is_float() && (recorded() || is_source()) {
+            // The walk must reach it to say that its gradient would be lost.
+            let is_lost = || node.op != Op::Custom && t.node.is_lost_to(tape);
+            if t.dtype().is_float() && (recorded() || is_source() || is_lost()) {
                 on_tape |= Saved::bit(i);
             }
         }

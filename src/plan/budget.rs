@@ -49,7 +49,7 @@ impl Room {
         let mut last: Option<*const TapeCore> = None;
         for mark in nodes.iter().flat_map(|n| &n.marks) {
             let at = Arc::as_ptr(&mark.tape);
-            if last != Some(at) && mark.tape.budget.is_some() && !tapes.iter().any(|t| Arc::as_ptr(t) == at) {
+            if last != Some(at) && mark.tape.budget.is_some() && mark.is_live() && !tapes.iter().any(|t| Arc::as_ptr(t) == at) {
                 tapes.push(mark.tape.clone());
             }
             last = Some(at);
@@ -62,13 +62,17 @@ impl Room {
         tapes.iter().filter_map(room).min_by_key(|r| r.bytes)
     }
 
+    /// That nothing fits in it: until the next backward pass, what its tape recorded is computed only when it is asked for by name.
+    pub fn close(&self) {
+        if let Some(budget) = &self.tape.budget {
+            budget.refuse();
+        }
+    }
+
     /// The refusal of a plan that needs so many bytes at least.
     pub fn refuse(&self, least: usize) -> Error {
         let smallest = self.held + least;
         let bytes = self.tape.budget.as_ref().map_or(0, |b| b.bytes);
-        if let Some(budget) = &self.tape.budget {
-            budget.refuse();
-        }
         let message = format!(
             "the budget of tape {} is {bytes} bytes, of which {} are held already; the smallest budget for which a plan was found is {smallest} bytes",
             self.tape.id, self.held

@@ -9,7 +9,7 @@ use super::run::{self, failures, is_failure_alive};
 use super::{Plan, options};
 use crate::backend::cpu;
 use crate::error::{Error, Result};
-use crate::graph::{Node, Tensor, is_any_limited, is_forecasting, pending_roots};
+use crate::graph::{Budget, Node, Tensor, is_any_limited, is_forecasting, pending_roots};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -156,7 +156,11 @@ fn planned(roots: &[Tensor], engine: &mut Engine, is_look: bool) -> Result<Optio
             Ok((plan, cache_hit)) => return Ok(Some((program, room, plan, cache_hit))),
             Err(error) => error,
         };
-        if !matches!(error, Error::Budget { .. }) || (!give_up(program) && !keeps_saved) {
+        if !matches!(error, Error::Budget { .. }) {
+            return Err(error);
+        }
+        if !(keeps_saved || options.deterministic && give_up(program)) {
+            room.iter().for_each(Room::close);
             return Err(error);
         }
         keeps_saved = false;
@@ -209,11 +213,12 @@ fn evaluate_all(also: &[Tensor], mut compute: impl FnMut(&[Tensor]) -> Result<()
             Err(error @ Error::Anomaly { .. }) => return Err(error),
             // What the refused tape recorded is left out from now on, unless it is what was asked for.
             Err(error @ Error::Budget { .. }) => {
-                let fewer = pending_roots();
-                if also.is_empty() || fewer.len() >= roots.len() {
+                let (all, mut named) = (roots.len(), also.to_vec());
+                drop_failed(&mut roots);
+                drop_failed(&mut named);
+                if named.len() < also.len() || roots.len() == all {
                     return Err(error);
                 }
-                roots = fewer;
             }
             Err(error) if failures() == before => return Err(error),
             Err(error) => {
@@ -228,9 +233,14 @@ fn evaluate_all(also: &[Tensor], mut compute: impl FnMut(&[Tensor]) -> Result<()
     }
 }
 
-/// Leaves out what needs a node whose kernel refused its values.
+/// Whether a plan for what the node's tape recorded was refused lately.
+fn is_refused(node: &Node) -> bool {
+    node.marks.iter().any(|m| m.is_live() && m.tape.budget.as_ref().is_some_and(Budget::is_refused))
+}
+
+/// Leaves out what needs a node whose kernel refused its values, or whose tape's budget was refused.
 fn drop_failed(roots: &mut Vec<Tensor>) {
-    if roots.is_empty() || !is_failure_alive() {
+    if roots.is_empty() || !(is_failure_alive() || is_any_limited()) {
         return;
     }
     let mut seen: FxHashSet<*const Node> = FxHashSet::default();
@@ -247,7 +257,7 @@ fn drop_failed(roots: &mut Vec<Tensor>) {
     for node in &nodes {
         let is_fed_by_failed =
             || node.state.lock().inputs.iter().any(|t| failed.contains(&Arc::as_ptr(&t.node)) && t.value().is_none());
-        if node.has_failed.load(Relaxed) || is_fed_by_failed() {
+        if node.has_failed.load(Relaxed) || is_refused(node) || is_fed_by_failed() {
             failed.insert(Arc::as_ptr(node));
         }
     }

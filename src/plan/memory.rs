@@ -38,6 +38,10 @@ impl Memory {
             memory.give_back(&mut pools, plan);
             return Err(error);
         }
+        // Buffers from the cache were not checked against the ceiling; what the plan took is no longer in it.
+        if most.is_some_and(|most| pools.stats().reserved > most) {
+            pools.trim();
+        }
         let is_stepwise = is_observed || plan.work >= STEPWISE_WORK * plan.launches.len() as u64;
         let (before, scope) = (pools.stats().active, pools.open_peak_scope());
         Ok((memory, Live { before, scope, is_stepwise, bytes: 0, peak: 0, ended: 0 }))

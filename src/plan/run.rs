@@ -12,6 +12,7 @@ use crate::graph::{Node, Storage, Value, cpu as cpu_pools};
 use crate::layout::Layout;
 use crate::pool::PoolId;
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -159,17 +160,17 @@ fn owner(program: &Program, kept: &Kept, persistent: PoolId) -> PoolId {
 
 /// Makes storages of the kept temporaries and writes the values to their nodes.
 fn keep(plan: &Plan, program: &Program, memory: &mut Memory, live: &mut Live) -> Result<()> {
-    let mut made: Vec<(u32, Arc<Storage>)> = Vec::new();
+    let mut made: FxHashMap<u32, Arc<Storage>> = FxHashMap::default();
     let mut failed: Option<Error> = None;
     for kept in &plan.kept {
         let storage = match kept.loc {
             Loc::Leaf(l) => program.leaves[l as usize].value.storage.clone(),
             Loc::Scalar(_) => return Err(Error::Internal("plan: a number has no memory")),
-            Loc::Temp(t) => match made.iter().find(|(m, _)| *m == t) {
-                Some((_, storage)) => storage.clone(),
+            Loc::Temp(t) => match made.get(&t) {
+                Some(storage) => storage.clone(),
                 None => match adopt(plan, program, memory, live, kept, t) {
                     Ok(storage) => {
-                        made.push((t, storage.clone()));
+                        made.insert(t, storage.clone());
                         storage
                     }
                     Err(error) => {

@@ -162,9 +162,12 @@ impl PyRun {
         _value: Bound<'_, PyAny>,
         _trace: Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        let running = self.running.lock().take();
-        let Some(mut running) = running.filter(|r| r.thread == std::thread::current().id()) else {
-            return Err(PyRuntimeError::new_err("checkpoint: a segment must be left on the thread that entered it"));
+        let mut running = match self.running.lock().take() {
+            Some(running) if running.thread == std::thread::current().id() => running,
+            other => {
+                *self.running.lock() = other;
+                return Err(PyRuntimeError::new_err("checkpoint: a segment must be left on the thread that entered it"));
+            }
         };
         let changes = self.settle(&mut running, py);
         let Running { scope: Unsent(scope), tape, .. } = running;

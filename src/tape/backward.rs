@@ -97,6 +97,14 @@ fn used_up(op: &'static str, tape: &TapeCore) -> Error {
     Error::state(op, message)
 }
 
+fn kept_aside() -> Error {
+    Error::state(
+        "backward",
+        "a value that a segment computed and did not return is used outside it; with replay=\"call\" its gradient would be lost: return it \
+         from the segment, detach() it, or use replay=\"trace\"",
+    )
+}
+
 /// The gradients of a node's outputs, which the caller unholds.
 fn totals(sums: SmallVec<[GradientSum; 1]>) -> Result<SmallVec<[Option<Tensor>; 1]>> {
     let mut grads: SmallVec<[Option<Tensor>; 1]> = SmallVec::new();
@@ -191,10 +199,16 @@ impl<'a> Walk<'a> {
             (state.inputs.clone(), state.reads)
         };
         let mut needs = 0;
+        // Of many inputs a mask knows only the first ones by themselves.
+        let mut are_entered: SmallVec<[bool; 4]> = SmallVec::with_capacity(inputs.len());
         for (i, t) in inputs.iter().enumerate() {
-            if self.enters(t)? {
-                needs |= Saved::bit(i);
+            // A segment's own node reads what its first run returned.
+            if node.op != Op::Custom && t.node.is_lost_to(self.tape) {
+                return Err(kept_aside());
             }
+            let is_entered = self.enters(t)?;
+            are_entered.push(is_entered);
+            needs |= if is_entered { Saved::bit(i) } else { 0 };
         }
         if needs == 0 {
             return Ok(());
@@ -212,8 +226,8 @@ impl<'a> Walk<'a> {
             self.replays.separate();
             self.replays.add(1);
         }
-        for (i, (t, g)) in inputs.iter().zip(out).enumerate() {
-            if let (true, Some(g)) = (needs >> i.min(31) & 1 == 1, g) {
+        for ((t, g), is_entered) in inputs.iter().zip(out).zip(are_entered) {
+            if let (true, Some(g)) = (is_entered, g) {
                 self.add(t, &g)?;
             }
         }
@@ -362,7 +376,11 @@ pub fn gradients(
                 walk.add(output, &seed)?;
             }
         }
-        walking(|| walk.run(&mut targets))?;
+        let walked = walking(|| walk.run(&mut targets));
+        if walked.is_err() {
+            targets.iter().filter_map(|(_, g)| g.as_ref()).for_each(Tensor::unhold);
+        }
+        walked?;
     }
     if !retain_graph {
         end_generation(tape);

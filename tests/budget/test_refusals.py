@@ -108,3 +108,60 @@ def test_B01_what_another_thread_allocates_does_not_count():
     plan = ag.last_plan()
     assert plan.rebuilds > 0 and plan.peak_bytes - 4 * plain.activations <= budget
     assert all(p.grad.numpy().tobytes() == g.tobytes() for p, g in zip(model.params, plain.grads))
+
+
+@pytest.mark.promise("B03")
+def test_B03_a_refusal_binds_nobody_else():
+    model, other = Mlp(8, 32, 512), Mlp(2, 16, 64)
+    plain = Step(model)
+    for p in model.params:
+        p.grad = None
+    with ag.grad_tape(budget=plain.held + 64) as tape:
+        loss = model.loss()
+    metric = loss.detach() * 1
+    with pytest.raises(ag.BudgetError):
+        loss.backward()
+    with ag.grad_tape():
+        second = other.loss()
+    second.backward()
+    assert all(p.grad is not None for p in other.params)
+    tape.clear()
+    assert metric.item() == loss.item()
+
+
+@pytest.mark.promise("B03")
+def test_B03_what_a_second_attempt_computed_is_not_left_pending():
+    model = Mlp(16, 32, 512)
+    plain = Step(model)
+    budget = plain.fixed + plain.activations // 3
+    for p in model.params:
+        p.grad = None
+    with ag.grad_tape(budget=budget):
+        h = model.x
+        half = len(model.params) // 2
+        for w, b in zip(model.params[:half:2], model.params[1:half:2]):
+            h = ag.relu(h @ w + b)
+        h.mean().item()
+        for w, b in zip(model.params[half::2], model.params[half + 1 :: 2]):
+            h = ag.relu(h @ w + b)
+        loss = (h * h).mean()
+    loss.backward()
+    kernels = ag.last_plan()
+    assert np.isfinite(loss.item())
+    assert ag.last_plan() == kernels, "the loss was computed with its gradients"
+    assert all(p.grad.numpy().tobytes() == g.tobytes() for p, g in zip(model.params, plain.grads))
+
+
+@pytest.mark.promise("B01")
+def test_B01_buffers_cached_before_do_not_push_what_is_reserved_above_the_budget():
+    model = Mlp(8, 32, 512)
+    plain = Step(model)
+    budget = plain.fixed + plain.activations // 2
+    Step(model, budget)
+    ag.eval(*[ag.zeros(plain.activations + i) + 1 for i in range(3)])
+    for p in model.params:
+        p.grad = None
+    with ag.grad_tape(budget=budget):
+        loss = model.loss()
+    loss.backward()
+    assert ag.memory_stats("cpu").reserved <= budget

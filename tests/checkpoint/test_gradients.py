@@ -314,3 +314,37 @@ def test_C01_indexing_concatenation_and_updates_of_fresh_tensors_inside(replay):
         return call(inside, x @ leaves[0]).sum()
 
     assert_equal(gradients(lambda: build(segment(replay)), leaves), gradients(lambda: build(plain), leaves))
+
+
+def test_C01_constants_among_many_inputs_stay_constants(replay):
+    w = ag.param(np.ones(1, "float32"))
+    with ag.grad_tape():
+        constant = (w * 5).detach()
+        given = [w * 1 for _ in range(32)] + [constant]
+        y = ag.checkpoint(lambda *a: sum(a[1:], a[0]), *given, replay=replay).sum()
+        y.backward(create_graph=True)
+    assert w.grad.item() == 32
+
+
+def test_C11_a_value_kept_aside_has_its_gradient_or_is_an_error(replay):
+    w, aside = ag.param(np.full(1, 3.0, "float32")), []
+
+    def fn(x):
+        aside.append((x * w).sum())
+        return x * w
+
+    with ag.grad_tape():
+        y = ag.checkpoint(fn, ag.tensor([2.0]), replay=replay)
+        loss = y.sum() + 0.5 * aside[0]
+    if replay == "trace":
+        loss.backward()
+        assert w.grad.item() == 3.0
+    else:
+        with pytest.raises(RuntimeError, match="computed and did not return"):
+            loss.backward()
+    with ag.grad_tape():
+        y = ag.checkpoint(fn, ag.tensor([2.0]), replay=replay)
+        loss = y.sum() + 0.5 * aside[-1].detach()
+    w.grad = None
+    loss.backward()
+    assert w.grad.item() == 2.0

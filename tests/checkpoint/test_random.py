@@ -107,6 +107,82 @@ def test_C14_a_generator_that_was_not_named_is_an_error_not_a_wrong_number():
         ag.checkpoint(lambda h: h @ w, batch(), replay="call", rngs=[3])
 
 
+class Stubborn:
+    """A generator of the user's that refuses a state at the calls with these numbers."""
+
+    def __init__(self, *failing):
+        self.failing, self.calls = failing, 0
+
+    def get_state(self):
+        return "state"
+
+    def set_state(self, state):
+        self.calls += 1
+        if self.calls in self.failing:
+            raise LookupError(f"call {self.calls}")
+
+
+# A replay gives a generator the first run's state, then its own back.
+@pytest.mark.parametrize("failing", [(1,), (2,), (1, 2)])
+def test_C09_C14_a_generator_that_fails_around_a_replay_leaves_the_rest_right(failing):
+    (w,) = weights(1)
+    mine = np.random.default_rng(3)
+
+    def inside(h):
+        return ag.dropout(h @ w, 0.5) * random.random() * np.random.rand() * mine.random()
+
+    def states():
+        python, numpy, options = random.getstate(), np.random.get_state()[2], ag.options()
+        return ag.get_rng_state(), python, numpy, mine.bit_generator.state, options.fuse, ag.is_replaying()
+
+    with ag.grad_tape(), ag.options(fuse=False):
+        loss = ag.checkpoint(inside, batch(), replay="call", rngs=[Stubborn(*failing), mine]).sum()
+    state = ag.get_rng_state()
+    expected = [ag.rand(2).tolist(), ag.rand(2).tolist()]
+    ag.set_rng_state(state)
+    before = states()
+    with pytest.raises(LookupError, match=f"call {failing[-1]}") as caught:
+        loss.backward()
+    note = "checkpoint: rngs[0] (Stubborn) refused a state; expected it to take what it had given"
+    assert note in caught.value.__notes__
+    assert states() == before
+    drawn = []
+    # Both threads draw from the process's stream.
+    thread = threading.Thread(target=lambda: drawn.append(ag.rand(2).tolist()))
+    thread.start()
+    thread.join(60)
+    assert [*drawn, ag.rand(2).tolist()] == expected
+    loss.backward()
+    assert w.grad is not None
+
+
+def test_C09_C14_a_generator_that_fails_after_a_failed_segment_is_a_note_on_the_users_error():
+    mine = np.random.default_rng(3)
+    error = ValueError("mine")
+
+    def inside(h):
+        ag.rand(2)
+        random.random()
+        np.random.rand()
+        mine.random()
+        raise error
+
+    def states():
+        return ag.get_rng_state(), random.getstate(), np.random.get_state()[2], mine.bit_generator.state
+
+    before = states()
+    with ag.grad_tape(), pytest.raises(ValueError, match="mine") as caught:
+        ag.checkpoint(inside, batch(), replay="call", rngs=[Stubborn(1), mine], name="the block")
+    assert caught.value is error
+    assert error.__context__ is None
+    assert error.__notes__ == [
+        "raised in checkpoint segment 'the block'; its draws of random numbers were taken back",
+        "but not all of them: LookupError('call 1'); checkpoint: rngs[0] (Stubborn) refused a state; expected it to take what it "
+        "had given",
+    ]
+    assert states() == before
+
+
 @dataclasses.dataclass
 class Pair:
     left: ag.Tensor

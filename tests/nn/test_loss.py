@@ -323,3 +323,9 @@ def test_U01_losses_name_what_does_not_fit():
         ag.nn.MSELoss("avg")
     with pytest.raises(TypeError, match="l1_loss: target is str; expected a tensor or an array"):
         F.l1_loss(x, "labels")
+
+
+def test_cross_entropy_of_logits_as_far_apart_as_the_type_allows():
+    logits = ag.tensor(np.array([[1e38, -3e38, 3e38]], "float32"))
+    loss = F.cross_entropy(logits, np.array([2]), label_smoothing=0.1).item()
+    np.testing.assert_allclose(loss, 0.1 / 3 * (2e38 + 6e38), rtol=1e-6)

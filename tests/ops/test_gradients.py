@@ -133,3 +133,30 @@ def test_gradients_keep_their_dtype(row, dtype, rng):
     for got, wanted in zip(*results):
         scale = np.abs(wanted.numpy()).max(initial=1.0)
         np.testing.assert_allclose(got.numpy().astype(np.float64), wanted.numpy(), rtol=0, atol=16 * unit * scale)
+
+
+@pytest.mark.parametrize(
+    ("cuts", "is_joined"),
+    [
+        (((0, 2), (2, 5), (5, 6)), True),
+        (((5, 6), (0, 2), (2, 5)), True),
+        (((0, 2), (2, 5)), False),
+        (((0, 3), (2, 6)), False),
+        (((0, 6), (2, 5)), False),
+        (tuple((i % 6, i % 6 + 1) for i in range(40)), False),
+    ],
+)
+def test_T05_gradients_of_slices_are_summed_and_joined_where_they_tile(cuts, is_joined):
+    values = np.arange(24, dtype="float32").reshape(4, 6)
+    x = ag.param(values)
+    with ag.grad_tape():
+        h = ag.exp(x / 24)
+        loss = sum(((i + 1) * h[:, a:b] ** 2).sum() for i, (a, b) in enumerate(cuts))
+    loss.backward()
+    kernels = [launch["kernel"] for launch in ag._core.last_plan_launches()]
+    assert ("concat" in kernels) == is_joined and ("slice_assign" in kernels) != is_joined
+    weight = np.zeros(6)
+    for i, (a, b) in enumerate(cuts):
+        weight[a:b] += i + 1
+    expected = 2 * weight * np.exp(values / 12) / 24
+    np.testing.assert_allclose(x.grad.numpy(), expected, rtol=2e-6)

@@ -162,6 +162,60 @@ def test_loading_checks_before_it_changes():
     assert not opt.state
 
 
+def test_a_state_dict_that_lacks_something_is_refused_before_anything_changes(rng):
+    leaves = [ag.tensor(rng.standard_normal(2), requires_grad=True) for _ in range(2)]
+    opt = ag.optim.Adam([{"params": leaves[:1]}, {"params": leaves[1:], "lr": 0.2}], lr=0.1)
+    give_gradients(leaves, [np.ones(2)] * 2)
+    opt.step()
+    saved = opt.state_dict()
+    first, second = saved["param_groups"]
+    no_rate = {k: v for k, v in second.items() if k not in ("lr", "eps")}
+    both = r"expected a dict with 'state', 'param_groups'$"
+    cases = [
+        ({}, ValueError, r"the state dict has the keys \[\] and lacks \['state', 'param_groups'\]; " + both),
+        ({"state": {}}, ValueError, r"the state dict has the keys \['state'\] and lacks \['param_groups'\]; " + both),
+        ([1], TypeError, r"the state dict is list; " + both),
+        ({**saved, "state": None}, TypeError, r"'state' is NoneType; expected a dict$"),
+        ({**saved, "state": {0: 1}}, TypeError, r"the state of parameter 0 is int; expected a dict$"),
+        ({**saved, "param_groups": [first, 3]}, TypeError, r"group 1 is int; expected a dict with 'params'$"),
+        (
+            {**saved, "param_groups": [{"lr": 1.0}, second]},
+            ValueError,
+            r"group 0 has the keys \['lr'\] and lacks \['params'\]",
+        ),
+        (
+            {**saved, "param_groups": [{**first, "lr": 9.0}, no_rate]},
+            ValueError,
+            r"group 1 has the keys \['betas', 'weight_decay', 'maximize', 'params'\] and lacks \['lr', 'eps'\]; expected a dict "
+            r"with 'lr', 'betas', 'eps', 'weight_decay', 'maximize'$",
+        ),
+    ]
+    for given, error, message in cases:
+        state, groups = opt.state, opt.param_groups
+        with pytest.raises(error, match=r"^Adam\.load_state_dict: " + message):
+            opt.load_state_dict(given)
+        assert opt.state is state
+        assert opt.param_groups is groups
+        assert [g["lr"] for g in groups] == [0.1, 0.2]
+    opt.load_state_dict({**saved, "param_groups": [{**first, "initial_lr": 0.1}, second]})
+    opt.step()
+
+
+def test_state_of_a_parameter_that_left_its_group_is_not_saved():
+    leaves = [ag.param([1.0]), ag.param([2.0])]
+    opt = ag.optim.SGD(leaves, lr=0.1, momentum=0.9)
+    give_gradients(leaves, [np.array([1.0]), np.array([3.0])])
+    opt.step()
+    opt.param_groups[0]["params"].remove(leaves[0])
+    saved = opt.state_dict()
+    assert saved["param_groups"][0]["params"] == [0]
+    assert list(saved["state"]) == [0]
+    assert saved["state"][0]["momentum_buffer"].tolist() == [3.0]
+    again = ag.optim.SGD(leaves[1:], lr=0.5)
+    again.load_state_dict(saved)
+    assert again.state[leaves[1]]["momentum_buffer"].tolist() == [3.0]
+
+
 def test_T08_a_step_between_forward_and_backward_does_not_change_the_gradient():
     w = ag.param([2.0, 3.0])
     opt = ag.optim.SGD([w], lr=1.0)

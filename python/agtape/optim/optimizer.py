@@ -1,6 +1,7 @@
 """Owns `Optimizer`: parameter groups, state, saving and loading; each optimizer adds its own update."""
 
 import copy
+from collections.abc import Mapping
 
 import agtape as ag
 from agtape import _core
@@ -125,7 +126,8 @@ class Optimizer:
         """Return settings and state, with parameters numbered in the order of their groups, as in PyTorch.
 
         Returns:
-            A dict with "state" (number to dict) and "param_groups"; tensors are detached and do not change later.
+            A dict with "state" (number to dict) and "param_groups"; tensors are detached and do not change later. State of a
+            parameter that is in no group any more has no number and is left out.
 
         >>> import agtape as ag
         >>> sorted(ag.optim.SGD([ag.param([1.0])], lr=0.1).state_dict())
@@ -136,6 +138,7 @@ class Optimizer:
         frozen = {
             number[id(p)]: {k: v.detach() if isinstance(v, Tensor) else v for k, v in entries.items()}
             for p, entries in self.state.items()
+            if id(p) in number
         }
         return {"state": frozen, "param_groups": copy.deepcopy(groups)}
 
@@ -146,16 +149,23 @@ class Optimizer:
             state_dict: what `state_dict` returned, from an optimizer with equally many groups and parameters.
 
         Raises:
-            ValueError: the groups do not match, or a tensor has another shape than its parameter.
+            TypeError: the state dict, a group or a parameter's state is no dict.
+            ValueError: an entry or a setting is missing, the groups do not match, or a tensor has another shape than its parameter.
 
         >>> import agtape as ag
         >>> opt = ag.optim.SGD([ag.param([1.0])], lr=0.1)
         >>> opt.load_state_dict({**opt.state_dict()})
         """
-        saved = state_dict["param_groups"]
+        self._require("the state dict", state_dict, ("state", "param_groups"))
+        self._require("'state'", state_dict["state"], ())
+        saved = list(state_dict["param_groups"])
+        for i, group in enumerate(saved):
+            self._require(f"group {i}", group, ("params",))
         own, given = [len(g["params"]) for g in self.param_groups], [len(g["params"]) for g in saved]
         if own != given:
             raise ValueError(f"{self._name()}.load_state_dict: groups of {given} parameters were given; expected {own}")
+        for i, group in enumerate(saved):
+            self._require(f"group {i}", group, self.defaults)
         by_number = dict(zip((n for g in saved for n in g["params"]), self._all_params()))
         state = {}
         for number, entries in state_dict["state"].items():
@@ -163,6 +173,7 @@ class Optimizer:
                 raise ValueError(
                     f"{self._name()}.load_state_dict: state for parameter {number}; expected {sorted(by_number)}"
                 )
+            self._require(f"the state of parameter {number}", entries, ())
             p = by_number[number]
             state[p] = {k: self._restored(number, k, v, p) for k, v in entries.items()}
         groups = [{**theirs, "params": ours["params"]} for ours, theirs in zip(self.param_groups, copy.deepcopy(saved))]
@@ -178,6 +189,17 @@ class Optimizer:
 
     def _all_params(self):
         return [p for group in self.param_groups for p in group["params"]]
+
+    def _require(self, what, given, keys):
+        """Raise unless a part of a state dict is a dict that has these keys; more are welcome, such as PyTorch's."""
+        expected = f"expected a dict with {', '.join(map(repr, keys))}" if keys else "expected a dict"
+        if not isinstance(given, Mapping):
+            raise TypeError(f"{self._name()}.load_state_dict: {what} is {type(given).__name__}; {expected}")
+        missing = [key for key in keys if key not in given]
+        if missing:
+            raise ValueError(
+                f"{self._name()}.load_state_dict: {what} has the keys {list(given)} and lacks {missing}; {expected}"
+            )
 
     def _restored(self, number, name, value, param):
         """A saved entry: tensors and arrays as tensors of the parameter's shape, dtype and device; the rest unchanged."""

@@ -189,7 +189,9 @@ unsafe fn stats_body<W: Lane>(row: &[W], stats: &mut (W, f64)) {
 /// None needed: unsafe only to fit `versions`.
 #[inline(always)]
 unsafe fn below_body<W: Lane>(row: &[W], weights: Option<&[W]>, top: W, below: &mut f64) {
-    let distance = |x: W| -> f64 { (top - x).into() };
+    // In f64: the difference of two numbers of a narrow type may be beyond it.
+    let highest: f64 = top.into();
+    let distance = |x: W| -> f64 { highest - Into::<f64>::into(x) };
     *below = match weights {
         None => sum(row, top, distance),
         Some(w) => sums([row, w, row], |x, w, _| [distance(x) * w.into(), 0.0])[0],
@@ -232,7 +234,7 @@ fn losses<T: Row<Wide: Kernel>>(l: &Launch, outs: &[View]) -> Result<()> {
             if let Some(class) = class {
                 share = weight_of(weights, class);
                 let log: f64 = total.ln();
-                let picked: f64 = (top - x[class]).into();
+                let picked = Into::<f64>::into(top) - Into::<f64>::into(x[class]);
                 loss = share * (1.0 - l.smoothing) * (picked + log);
                 if l.smoothing != 0.0 {
                     Kernel::below(isa, x, weights, top, &mut below);
