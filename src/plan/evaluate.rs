@@ -183,7 +183,7 @@ fn remember(plan: Arc<Plan>, nodes: usize, ran: &run::Ran, cache_hit: bool) {
 }
 
 /// Whether the roots can be computed under the budgets in force, once the tape that saved values for them has let go of those. Runs
-/// nothing: what refuses leaves everything as it was.
+/// nothing; values that were kept for gradient rules may have been given up for it: they are pending again, with their recipes.
 pub fn check_budget(roots: &[Tensor]) -> Result<()> {
     if !is_any_limited() {
         return Ok(());

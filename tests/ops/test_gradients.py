@@ -142,6 +142,7 @@ def test_gradients_keep_their_dtype(row, dtype, rng):
         (((5, 6), (0, 2), (2, 5)), True),
         (((0, 2), (2, 5)), False),
         (((0, 3), (2, 6)), False),
+        (((0, 3), (2, 4), (5, 6)), False),
         (((0, 6), (2, 5)), False),
         (tuple((i % 6, i % 6 + 1) for i in range(40)), False),
     ],
