@@ -1,6 +1,7 @@
 //! The narrow seam between plans and devices: kernels as data, and what a device must do with them.
 pub mod cpu;
 pub mod expr;
+pub mod gpu;
 pub mod kind;
 pub mod op;
 pub mod transfers;

@@ -1,0 +1,318 @@
+//! Launches as data: the dispatches that one kernel of a plan becomes, with what each binds and which numbers it is given.
+use super::codegen;
+use super::text::{Elem, Source};
+use crate::backend::Kernel;
+use crate::backend::expr::{EwOp, Expr, Instr, Src};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::shape::{elems, strides};
+use smallvec::{SmallVec, smallvec};
+
+/// What an adapter can do, as far as kernels depend on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caps {
+    /// 64-bit integers in shaders.
+    pub int64: bool,
+    /// Subgroup operations, with the smallest and largest number of invocations in one; 0 without them.
+    pub subgroup: (u32, u32),
+    /// Most workgroups along one dimension.
+    pub max_groups: u32,
+    /// Most bytes of immediates.
+    pub max_immediates: u32,
+    /// Bytes of workgroup memory.
+    pub workgroup_bytes: u32,
+    /// A processor that plays a GPU: small tiles.
+    pub is_software: bool,
+}
+
+/// A tensor as a kernel is prepared for it: where its elements begin is known only at run time.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// Its bytes.
+    pub slot: Slot,
+    /// The element type.
+    pub dtype: DType,
+    /// Sizes.
+    pub shape: &'a [usize],
+    /// Steps, in elements.
+    pub strides: &'a [isize],
+}
+
+impl View<'_> {
+    /// Whether the elements lie row-major without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        let own = strides(self.shape);
+        self.shape.iter().zip(self.strides.iter().zip(&own)).all(|(&d, (a, b))| d == 1 || a == b) || elems(self.shape) == 0
+    }
+}
+
+/// What a binding or an offset refers to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Slot {
+    /// An input of the launch.
+    In(usize),
+    /// An output of the launch; row-major from its start.
+    Out(usize),
+    /// Bytes that live as long as the launch.
+    Scratch(usize),
+    /// The dispatch's table of fixed numbers.
+    Table,
+    /// Where kernels say that they refused a value.
+    Flag,
+}
+
+/// A number that a dispatch is given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Word {
+    /// Known when the plan is made.
+    Fixed(u32),
+    /// The position of the tensor's first element, in elements of so many bytes.
+    Offset(Slot, usize),
+    /// A float among the launch's args (f64 bits), as f32.
+    Float(u16),
+    /// The low word of an arg.
+    Low(u16),
+    /// The high word of an arg.
+    High(u16),
+    /// What to write to the flag when a value is refused.
+    Ticket,
+}
+
+/// One dispatch.
+#[derive(Clone, Debug)]
+pub struct Dispatch {
+    /// The shader.
+    pub source: Source,
+    /// What each of its bindings is.
+    pub slots: SmallVec<[Slot; 8]>,
+    /// What each of its numbers is.
+    pub words: Vec<Word>,
+    /// The content of `Slot::Table`.
+    pub table: Vec<u32>,
+    /// Workgroups.
+    pub groups: [u32; 3],
+    /// Left out when this output lies where this input does: the copy before a kernel that works in place.
+    pub unless_in_place: Option<(usize, usize)>,
+}
+
+/// A launch made ready: its dispatches in order, and the bytes of each scratch buffer.
+#[derive(Clone, Debug, Default)]
+pub struct Prepared {
+    /// The dispatches.
+    pub dispatches: Vec<Dispatch>,
+    /// Bytes of each scratch buffer.
+    pub scratch: Vec<usize>,
+}
+
+/// A tensor in the form that hand-written shaders take: row-major, and where it is not read through a load function, of a whole word an
+/// element.
+#[derive(Clone, Copy, Debug)]
+pub struct Flat {
+    /// Its bytes.
+    pub slot: Slot,
+    /// How its elements lie.
+    pub elem: Elem,
+    /// Bytes an element, for `Word::Offset`.
+    pub bytes: usize,
+}
+
+impl Flat {
+    /// The number that says where its first element is.
+    pub fn offset(&self) -> Word {
+        // A packed element's position counts elements, not words.
+        Word::Offset(self.slot, self.bytes)
+    }
+}
+
+/// A launch that is being prepared: its operands, and the dispatches so far.
+pub struct Steps<'a> {
+    /// The iteration shape.
+    pub shape: &'a [usize],
+    /// Inputs.
+    pub ins: &'a [View<'a>],
+    /// Outputs.
+    pub outs: &'a [View<'a>],
+    /// The adapter.
+    pub caps: Caps,
+    made: Prepared,
+    /// Outputs that a last dispatch packs: (output, scratch with its wide elements).
+    packed: Vec<(usize, Flat)>,
+}
+
+/// The type in which hand-written shaders hold an element: four or eight bytes.
+pub fn wide(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        DType::U8 | DType::Bool => DType::I32,
+        other => other,
+    }
+}
+
+/// How an element of a tensor lies; `long` says whether 64-bit integers are computed with.
+pub fn elem(dtype: DType, long: bool) -> Elem {
+    match dtype {
+        DType::F32 => Elem::F32,
+        DType::F16 => Elem::F16,
+        DType::BF16 => Elem::BF16,
+        DType::I32 => Elem::I32,
+        DType::U8 => Elem::U8,
+        DType::Bool => Elem::Bool,
+        DType::I64 if long => Elem::I64,
+        DType::I64 | DType::F64 => Elem::Pair,
+    }
+}
+
+/// How the elements of a tensor lie that a kernel only moves.
+pub fn moved(dtype: DType) -> Elem {
+    if dtype.size_bytes() == 8 { Elem::Pair } else { Elem::Word }
+}
+
+/// Workgroups for so many threads, along two dimensions where one does not hold them.
+pub fn spread(threads: usize, group: usize, caps: Caps) -> Result<[u32; 3]> {
+    grid(threads.div_ceil(group).max(1), caps)
+}
+
+/// So many workgroups, along two dimensions where one does not hold them: the linear number is `x + y * num_workgroups.x`, and may reach
+/// past the last one.
+pub fn grid(groups: usize, caps: Caps) -> Result<[u32; 3]> {
+    let most = caps.max_groups as usize;
+    if groups <= most {
+        return Ok([groups as u32, 1, 1]);
+    }
+    let rows = groups.div_ceil(most);
+    if rows > most {
+        return Err(Error::value("gpu", format!("{groups} workgroups are more than the adapter's {most} x {most}")));
+    }
+    Ok([groups.div_ceil(rows) as u32, rows as u32, 1])
+}
+
+impl<'a> Steps<'a> {
+    /// Nothing done yet.
+    pub fn new(shape: &'a [usize], ins: &'a [View<'a>], outs: &'a [View<'a>], caps: Caps) -> Steps<'a> {
+        Steps { shape, ins, outs, caps, made: Prepared::default(), packed: Vec::new() }
+    }
+
+    /// A new scratch buffer.
+    pub fn scratch(&mut self, bytes: usize) -> Slot {
+        self.made.scratch.push(bytes.max(4).next_multiple_of(4));
+        Slot::Scratch(self.made.scratch.len() - 1)
+    }
+
+    /// Adds a dispatch.
+    pub fn push(&mut self, dispatch: Dispatch) {
+        self.made.dispatches.push(dispatch);
+    }
+
+    /// Adds a dispatch of a shader; `slots` and `words` in the order in which it declares them.
+    pub fn dispatch(&mut self, source: Source, slots: &[Slot], words: Vec<Word>, groups: [u32; 3]) {
+        self.push(Dispatch {
+            source,
+            slots: SmallVec::from_slice(slots),
+            words,
+            table: Vec::new(),
+            groups,
+            unless_in_place: None,
+        });
+    }
+
+    /// Input `k` row-major; a copy is made where it is not. Its elements are as in memory: packed ones are read by load functions.
+    /// `long` says whether the kernel computes with 64-bit integers.
+    pub fn flat(&mut self, k: usize, long: bool) -> Result<Flat> {
+        let x = self.ins[k];
+        if x.is_contiguous() {
+            return Ok(Flat { slot: x.slot, elem: elem(x.dtype, long), bytes: x.dtype.size_bytes() });
+        }
+        self.cast(x, x.dtype, long)
+    }
+
+    /// Input `k` row-major with at least a word an element: bits that can be moved.
+    pub fn flat_wide(&mut self, k: usize, long: bool) -> Result<Flat> {
+        let x = self.ins[k];
+        let to = wide(x.dtype);
+        if x.is_contiguous() && to == x.dtype {
+            return Ok(Flat { slot: x.slot, elem: elem(x.dtype, long), bytes: x.dtype.size_bytes() });
+        }
+        self.cast(x, to, long)
+    }
+
+    /// A row-major copy of a view in another type.
+    fn cast(&mut self, x: View<'a>, to: DType, long: bool) -> Result<Flat> {
+        let slot = self.scratch(elems(x.shape) * to.size_bytes());
+        self.cast_into(x, slot, to)?;
+        Ok(Flat { slot, elem: elem(to, long), bytes: to.size_bytes() })
+    }
+
+    fn cast_into(&mut self, x: View<'_>, slot: Slot, to: DType) -> Result<()> {
+        let steps = strides(x.shape);
+        let out = View { slot, dtype: to, shape: x.shape, strides: &steps };
+        let dispatch = codegen::fused(&cast_expr(x.dtype, to), x.shape, &[x], &[out], self.caps)?;
+        self.push(dispatch);
+        Ok(())
+    }
+
+    /// Output `k` with at least a word an element: the output itself, or scratch that `finish` packs into it.
+    pub fn out(&mut self, k: usize, long: bool) -> Flat {
+        let x = self.outs[k];
+        let to = wide(x.dtype);
+        if to == x.dtype {
+            return Flat { slot: x.slot, elem: elem(x.dtype, long), bytes: x.dtype.size_bytes() };
+        }
+        let slot = self.scratch(elems(x.shape) * to.size_bytes());
+        let flat = Flat { slot, elem: elem(to, long), bytes: to.size_bytes() };
+        self.packed.push((k, flat));
+        flat
+    }
+
+    /// Output `k`, holding the values of input `i` to begin with: for kernels that change some elements. In place where the plan put the
+    /// output where the input is.
+    pub fn out_from(&mut self, k: usize, i: usize, long: bool) -> Result<Flat> {
+        let out = self.out(k, long);
+        let x = self.ins[i];
+        self.cast_into(x, out.slot, wide(x.dtype))?;
+        if matches!(out.slot, Slot::Out(_))
+            && let Some(copy) = self.made.dispatches.last_mut()
+        {
+            copy.unless_in_place = Some((k, i));
+        }
+        Ok(out)
+    }
+
+    /// What was made, with packed outputs written.
+    pub fn finish(mut self) -> Result<Prepared> {
+        for (k, flat) in std::mem::take(&mut self.packed) {
+            let out = self.outs[k];
+            let wide_type = wide(out.dtype);
+            let steps = strides(out.shape);
+            let x = View { slot: flat.slot, dtype: wide_type, shape: out.shape, strides: &steps };
+            let dispatch = codegen::fused(&cast_expr(wide_type, out.dtype), out.shape, &[x], &[out], self.caps)?;
+            self.push(dispatch);
+        }
+        Ok(self.made)
+    }
+}
+
+/// One input in another type, or as it is.
+fn cast_expr(from: DType, to: DType) -> Expr {
+    let mut expr = Expr { inputs: smallvec![from], ..Expr::default() };
+    if from == to {
+        expr.outputs.push((Src::Input(0), to));
+    } else {
+        expr.instrs.push(Instr { op: EwOp::Cast, input: from, out: to, srcs: smallvec![Src::Input(0)] });
+        expr.outputs.push((Src::Instr(0), to));
+    }
+    expr
+}
+
+/// Makes a kernel ready: pure data, so it needs no device.
+pub fn prepare(kernel: &Kernel, shape: &[usize], ins: &[View], outs: &[View], caps: Caps) -> Result<Prepared> {
+    let mut steps = Steps::new(shape, ins, outs, caps);
+    match kernel {
+        Kernel::Fused(expr) => {
+            let dispatch = codegen::fused(expr, shape, ins, outs, caps)?;
+            steps.push(dispatch);
+        }
+        Kernel::Reduce(kind, mask, expr) => codegen::reduce(*kind, *mask, expr, &mut steps)?,
+        Kernel::Op(op) => super::family::prepare(op, &mut steps)?,
+    }
+    steps.finish()
+}

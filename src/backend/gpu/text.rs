@@ -1,0 +1,184 @@
+//! Shader text: a body in WGSL with its bindings, numbers and load functions declared in front. Shared with `build.rs`, which validates it.
+use std::fmt::Write;
+
+/// How the elements of a binding lie in memory, and what loading one gives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Elem {
+    /// f32.
+    F32,
+    /// IEEE half precision, two in a word; loads as f32.
+    F16,
+    /// bfloat16, two in a word; loads as f32.
+    BF16,
+    /// i32.
+    I32,
+    /// Bytes, four in a word; loads as i32.
+    U8,
+    /// Truth values, four in a word; loads as i32, 0 or 1.
+    Bool,
+    /// i64, on adapters that have it.
+    I64,
+    /// An 8-byte element as its low and high word.
+    Pair,
+    /// A 4-byte element as bits.
+    Word,
+    /// The counter of values that a kernel refused.
+    Flag,
+}
+
+impl Elem {
+    /// The element type of the array in memory.
+    pub const fn stored(self) -> &'static str {
+        match self {
+            Elem::F32 => "f32",
+            Elem::I32 => "i32",
+            Elem::I64 => "i64",
+            Elem::Pair => "vec2<u32>",
+            Elem::F16 | Elem::BF16 | Elem::U8 | Elem::Bool | Elem::Word => "u32",
+            Elem::Flag => "atomic<u32>",
+        }
+    }
+
+    /// The type that loading gives.
+    pub const fn loaded(self) -> &'static str {
+        match self {
+            Elem::F32 | Elem::F16 | Elem::BF16 => "f32",
+            Elem::I32 | Elem::U8 | Elem::Bool => "i32",
+            Elem::I64 => "i64",
+            Elem::Pair => "vec2<u32>",
+            Elem::Word | Elem::Flag => "u32",
+        }
+    }
+
+    /// Elements in one word of memory.
+    pub const fn per_word(self) -> usize {
+        match self {
+            Elem::F16 | Elem::BF16 => 2,
+            Elem::U8 | Elem::Bool => 4,
+            _ => 1,
+        }
+    }
+}
+
+/// The type of a number among the immediates.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Number {
+    /// u32
+    U32,
+    /// i32
+    I32,
+    /// f32
+    F32,
+}
+
+/// One binding of a shader.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Binding {
+    /// The variable's name.
+    pub name: String,
+    /// Its elements.
+    pub elem: Elem,
+    /// Whether the shader writes to it (it may read it as well).
+    pub writes: bool,
+}
+
+/// A shader: what stands in front of its body, and the body. `main` is the entry point.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Source {
+    /// What it is called in errors and profiles.
+    pub name: &'static str,
+    /// Bindings 0, 1, ... of group 0.
+    pub bindings: Vec<Binding>,
+    /// Numbers that change from launch to launch: the fields of `p`, 4 bytes each.
+    pub words: Vec<(String, Number)>,
+    /// Numbers that are part of the shader: `const NAME: u32`.
+    pub consts: Vec<(&'static str, u32)>,
+    /// The functions, `main` among them.
+    pub body: String,
+}
+
+impl Source {
+    /// A shader of a file under `shaders`.
+    pub fn new(name: &'static str, body: &str) -> Source {
+        Source { name, body: body.to_owned(), ..Source::default() }
+    }
+
+    /// Adds a binding that is only read.
+    pub fn reads(mut self, name: impl Into<String>, elem: Elem) -> Source {
+        self.bindings.push(Binding { name: name.into(), elem, writes: false });
+        self
+    }
+
+    /// Adds a binding that is written.
+    pub fn writes(mut self, name: impl Into<String>, elem: Elem) -> Source {
+        self.bindings.push(Binding { name: name.into(), elem, writes: true });
+        self
+    }
+
+    /// Adds numbers.
+    pub fn words(mut self, kind: Number, names: &[&str]) -> Source {
+        self.words.extend(names.iter().map(|&name| (name.to_owned(), kind)));
+        self
+    }
+
+    /// Adds a constant.
+    pub fn constant(mut self, name: &'static str, value: u32) -> Source {
+        self.consts.push((name, value));
+        self
+    }
+
+    /// The whole text. `is_shared` says that one buffer is read and written in a dispatch: then every binding must be writable.
+    pub fn text(&self, is_shared: bool) -> String {
+        let mut out = String::with_capacity(self.body.len() + 512);
+        for (name, value) in &self.consts {
+            let _ = writeln!(out, "const {name}: u32 = {value}u;");
+        }
+        for (i, b) in self.bindings.iter().enumerate() {
+            let access = if b.writes || is_shared { "read_write" } else { "read" };
+            let _ = writeln!(out, "@group(0) @binding({i}) var<storage, {access}> {}: array<{}>;", b.name, b.elem.stored());
+        }
+        if !self.words.is_empty() {
+            out.push_str("struct Numbers {\n");
+            for (name, kind) in &self.words {
+                let kind = match kind {
+                    Number::U32 => "u32",
+                    Number::I32 => "i32",
+                    Number::F32 => "f32",
+                };
+                let _ = writeln!(out, "    {name}: {kind},");
+            }
+            out.push_str("}\nvar<immediate> p: Numbers;\n");
+        }
+        for b in &self.bindings {
+            load(&mut out, b);
+        }
+        out.push_str(&self.body);
+        out
+    }
+}
+
+/// `load_NAME(i)`: element i; `index_NAME(i)`, for integers: element i as an i32, the least i32 for what does not fit.
+fn load(out: &mut String, b: &Binding) {
+    let (n, loaded) = (&b.name, b.elem.loaded());
+    let value = match b.elem {
+        Elem::F32 | Elem::I32 | Elem::I64 | Elem::Pair | Elem::Word => format!("return {n}[i];"),
+        Elem::F16 => format!("return unpack2x16float({n}[i >> 1u])[i & 1u];"),
+        Elem::BF16 => format!("return bitcast<f32>(select({n}[i >> 1u] << 16u, {n}[i >> 1u] & 0xffff0000u, (i & 1u) == 1u));"),
+        Elem::U8 | Elem::Bool => format!("return i32(({n}[i >> 2u] >> (8u * (i & 3u))) & 0xffu);"),
+        Elem::Flag => return,
+    };
+    let _ = writeln!(out, "fn load_{n}(i: u32) -> {loaded} {{ {value} }}");
+    match b.elem {
+        Elem::I32 | Elem::U8 | Elem::Bool => {
+            let _ = writeln!(out, "fn index_{n}(i: u32) -> i32 {{ return load_{n}(i); }}");
+        }
+        Elem::Pair => {
+            let _ = writeln!(
+                out,
+                "fn index_{n}(i: u32) -> i32 {{ let v = {n}[i]; let low = bitcast<i32>(v.x); \
+                 return select(-2147483647i - 1i, low, bitcast<i32>(v.y) == (low >> 31u)); }}"
+            );
+        }
+        _ => {}
+    }
+}
