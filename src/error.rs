@@ -69,6 +69,12 @@ pub enum Error {
         /// The smallest budget for which a plan was found, in bytes.
         smallest: usize,
     },
+    /// A device cannot do its work: it is lost, not there, or its driver refused (`DeviceError`).
+    #[error("{message}")]
+    Device {
+        /// What happened and what is still usable.
+        message: String,
+    },
     /// Ctrl-C: Python's own exception is pending (`KeyboardInterrupt`).
     #[error("interrupted")]
     Interrupted,
@@ -89,6 +95,7 @@ impl Error {
             Error::Handle { .. } => "handle",
             Error::Memory { .. } => "memory",
             Error::Budget { .. } => "budget",
+            Error::Device { .. } => "device",
             Error::Interrupted => "interrupted",
             Error::Internal(_) => "internal",
         }
@@ -112,6 +119,11 @@ impl Error {
     /// A `State` error.
     pub fn state(op: &'static str, message: impl Into<String>) -> Error {
         Error::State { op, message: message.into() }
+    }
+
+    /// A `Device` error.
+    pub fn device(message: impl Into<String>) -> Error {
+        Error::Device { message: message.into() }
     }
 
     /// The same error with the place in the user's program that called the op.

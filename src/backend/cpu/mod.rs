@@ -29,7 +29,7 @@ mod view;
 mod walk;
 
 pub use interrupt::{interruptible, is_asking, is_stopped, poll, set_interrupt_hook};
-pub use threads::begin_child;
+pub use threads::{begin_child, is_child};
 pub use view::View;
 
 use super::Kernel;

@@ -17,8 +17,8 @@ pub fn begin_child() {
     std::mem::forget(POOL.lock().take());
 }
 
-/// Whether kernels must be started on the child's pool.
-pub(super) fn is_child() -> bool {
+/// Whether this process was forked: kernels must be started on a pool of its own.
+pub fn is_child() -> bool {
     IS_CHILD.load(Relaxed)
 }
 

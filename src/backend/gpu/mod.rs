@@ -1,7 +1,23 @@
 //! The GPU backend: kernels as WGSL text and dispatches as data, run through wgpu.
 #![allow(dead_code)]
+mod adapter;
 mod catalog;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod check;
 mod codegen;
+mod device;
+mod execute;
 mod family;
 mod launch;
+mod pipeline;
 mod text;
+mod ticket;
+mod transfer;
+mod trouble;
+
+pub use adapter::{AdapterInfo, adapter_count, adapter_infos};
+pub use device::{Buffer, Gpu, close, gpu};
+pub use execute::{Operands, Place, Ready, Recording};
+pub use launch::{Caps, Prepared, Slot, View, prepare};
+pub use trouble::{Fault, inject};

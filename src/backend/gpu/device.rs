@@ -1,0 +1,215 @@
+//! An open device: its queue, limits, buffers, and what it reported.
+use super::adapter::{AdapterInfo, adapters, describe};
+use super::launch::Caps;
+use super::pipeline::Pipelines;
+use super::ticket::Tickets;
+use super::trouble::{Fault, Trouble, strikes};
+use crate::backend::cpu;
+use crate::error::{Error, Result};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+use wgpu::{BufferDescriptor, BufferUsages, ErrorFilter, Features, Limits, PollType, SubmissionIndex};
+
+/// Plans that may be under way at once.
+const MAX_FLIGHTS: usize = 2;
+
+static NEXT_BUFFER: AtomicU64 = AtomicU64::new(1);
+
+/// Device memory. Dropping it frees it, once what was submitted has read it.
+#[derive(Debug)]
+pub struct Buffer {
+    pub(super) raw: wgpu::Buffer,
+    /// A number that no other buffer of the process has.
+    pub(super) id: u64,
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // Cached bind groups still name it; destroying frees its memory all the same.
+        self.raw.destroy();
+    }
+}
+
+/// An open device.
+#[derive(Debug)]
+pub struct Gpu {
+    pub(super) device: wgpu::Device,
+    pub(super) queue: wgpu::Queue,
+    /// Its name in this library: "gpu", "gpu:1", ...
+    pub name: String,
+    /// Its adapter.
+    pub info: AdapterInfo,
+    /// What kernels may use.
+    pub caps: Caps,
+    pub(super) limits: Limits,
+    pub(super) trouble: Arc<Trouble>,
+    pub(super) pipelines: Pipelines,
+    pub(super) tickets: Tickets,
+    pub(super) staging: Mutex<Vec<wgpu::Buffer>>,
+    flights: Mutex<VecDeque<SubmissionIndex>>,
+}
+
+static OPEN: LazyLock<Vec<Mutex<Option<Arc<Gpu>>>>> = LazyLock::new(|| adapters().iter().map(|_| Mutex::new(None)).collect());
+
+/// The device with this number, opened at the first call.
+pub fn gpu(index: usize) -> Result<Arc<Gpu>> {
+    let Some(slot) = OPEN.get(index) else {
+        return Err(Error::value("device", format!("gpu:{index} was asked for; this machine has {} adapters", OPEN.len())));
+    };
+    if cpu::is_child() {
+        return Err(Error::device(
+            "a forked process cannot use the GPU of its parent; start processes with multiprocessing's \"spawn\" method",
+        ));
+    }
+    let mut slot = slot.lock();
+    if let Some(gpu) = &*slot {
+        return Ok(gpu.clone());
+    }
+    let gpu = Arc::new(Gpu::open(index)?);
+    *slot = Some(gpu.clone());
+    Ok(gpu)
+}
+
+/// Lets go of the device with this number, so that the next use opens it anew.
+pub fn close(index: usize) {
+    if let Some(slot) = OPEN.get(index) {
+        *slot.lock() = None;
+    }
+}
+
+/// Whether an environment variable is set to something else than 0.
+pub(super) fn is_on(variable: &str) -> bool {
+    std::env::var(variable).is_ok_and(|v| !v.is_empty() && v != "0")
+}
+
+impl Gpu {
+    fn open(index: usize) -> Result<Gpu> {
+        let adapter = &adapters()[index];
+        let name = if index == 0 { "gpu".to_owned() } else { format!("gpu:{index}") };
+        let wanted = Features::IMMEDIATES | Features::SHADER_INT64 | Features::SUBGROUP | Features::PIPELINE_CACHE;
+        let mut features = adapter.features() & wanted;
+        // A test switch: what an adapter without 64-bit integers does.
+        if is_on("AGTAPE_NO_INT64") {
+            features.remove(Features::SHADER_INT64);
+        }
+        let limits = adapter.limits();
+        let opened = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
+            label: Some("agtape"),
+            required_features: features,
+            required_limits: limits.clone(),
+            experimental_features: wgpu::ExperimentalFeatures::disabled(),
+            memory_hints: wgpu::MemoryHints::MemoryUsage,
+            trace: wgpu::Trace::Off,
+        }));
+        let (device, queue) = opened.map_err(|e| Error::device(format!("{name} could not be opened: {e}")))?;
+        let trouble = Arc::new(Trouble::default());
+        let (noted, lost) = (trouble.clone(), trouble.clone());
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| noted.note(error.to_string())));
+        device.set_device_lost_callback(move |reason, message| lost.lose(format!("{reason:?} {message}")));
+        let info = describe(adapter);
+        let raw = adapter.get_info();
+        let has_subgroups = features.contains(Features::SUBGROUP);
+        let caps = Caps {
+            int64: features.contains(Features::SHADER_INT64),
+            subgroup: if has_subgroups { (raw.subgroup_min_size, raw.subgroup_max_size) } else { (0, 0) },
+            max_groups: limits.max_compute_workgroups_per_dimension,
+            max_immediates: limits.max_immediate_size,
+            workgroup_bytes: limits.max_compute_workgroup_storage_size,
+            is_software: info.is_software,
+        };
+        let pipelines = Pipelines::new(&device, &raw, features);
+        let tickets = Tickets::new(&device);
+        let (staging, flights) = (Mutex::default(), Mutex::default());
+        Ok(Gpu { device, queue, name, info, caps, limits, trouble, pipelines, tickets, staging, flights })
+    }
+
+    /// Fails if the device is lost or has reported an error since the last look.
+    pub fn check(&self) -> Result<()> {
+        self.trouble.check(&self.name)
+    }
+
+    /// Whether the device is lost.
+    pub fn is_lost(&self) -> bool {
+        self.trouble.is_lost()
+    }
+
+    /// The largest buffer that one kernel can use as a whole, in bytes.
+    pub fn max_bytes(&self) -> usize {
+        let binding = self.limits.max_storage_buffer_binding_size;
+        (self.limits.max_buffer_size.min(binding) & !3) as usize
+    }
+
+    /// New memory, or `None` where the device has none left or cannot have so much in one piece.
+    pub fn allocate(&self, bytes: usize) -> Option<Buffer> {
+        if strikes(Fault::Allocate) || self.is_lost() || bytes as u64 > self.limits.max_buffer_size {
+            return None;
+        }
+        let scope = self.device.push_error_scope(ErrorFilter::OutOfMemory);
+        let raw = self.device.create_buffer(&BufferDescriptor {
+            label: None,
+            size: (bytes.max(4) as u64).next_multiple_of(4),
+            usage: BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        if pollster::block_on(scope.pop()).is_some() {
+            return None;
+        }
+        Some(Buffer { raw, id: NEXT_BUFFER.fetch_add(1, Relaxed) })
+    }
+
+    /// Hands finished work to the device, waiting for the plan before the last one.
+    pub(super) fn submit(&self, commands: wgpu::CommandBuffer) -> Result<SubmissionIndex> {
+        if strikes(Fault::Lose) {
+            self.lose();
+        }
+        self.check()?;
+        if strikes(Fault::Submit) {
+            return Err(Error::device(format!("{}: a submission failed", self.name)));
+        }
+        let index = self.queue.submit([commands]);
+        let oldest = {
+            let mut flights = self.flights.lock();
+            flights.push_back(index.clone());
+            if flights.len() > MAX_FLIGHTS { flights.pop_front() } else { None }
+        };
+        if let Some(oldest) = oldest {
+            self.wait(Some(oldest))?;
+        }
+        self.check()?;
+        Ok(index)
+    }
+
+    /// Waits for a submission, or for all; the user's interrupt is looked for meanwhile.
+    pub(super) fn wait(&self, index: Option<SubmissionIndex>) -> Result<()> {
+        loop {
+            let timeout = Some(std::time::Duration::from_millis(50));
+            match self.device.poll(PollType::Wait { submission_index: index.clone(), timeout }) {
+                Ok(_) => return self.check(),
+                Err(wgpu::PollError::Timeout) => cpu::poll()?,
+                Err(error) => {
+                    self.check()?;
+                    return Err(Error::device(format!("{}: waiting failed: {error}", self.name)));
+                }
+            }
+        }
+    }
+
+    /// Waits until the device has done all it was given, and reports what its kernels refused.
+    pub fn synchronize(&self) -> Result<()> {
+        self.check()?;
+        self.wait(None)?;
+        self.flights.lock().clear();
+        self.check_tickets()
+    }
+
+    /// Loses the device, as a driver's reset would.
+    pub fn lose(&self) {
+        self.device.destroy();
+        let _ = self.device.poll(PollType::Poll);
+        if !self.is_lost() {
+            self.trouble.lose("destroyed".into());
+        }
+    }
+}

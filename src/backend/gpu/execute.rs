@@ -1,0 +1,244 @@
+//! Running prepared launches: dispatches are recorded as data, then encoded into one compute pass and submitted.
+use super::device::{Buffer, Gpu};
+use super::launch::{Dispatch, Prepared, Slot, Word};
+use super::pipeline::{GroupKey, Pipeline};
+use crate::error::{Error, Result};
+use std::sync::{Arc, OnceLock};
+use wgpu::{BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding};
+
+/// Where bindings may start: every adapter allows multiples of this.
+const ALIGN: usize = 256;
+/// Dispatches after which what was recorded is submitted, so that the device starts while the rest is recorded.
+const BATCH: usize = 256;
+
+/// A launch with its pipelines, ready to run many times on one device.
+#[derive(Debug)]
+pub struct Ready {
+    dispatches: Vec<ReadyDispatch>,
+    /// Bytes of each scratch buffer.
+    pub scratch: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct ReadyDispatch {
+    dispatch: Dispatch,
+    /// Without and with one buffer both read and written; compiled when first needed.
+    pipelines: [OnceLock<Arc<Pipeline>>; 2],
+    table: Option<Buffer>,
+}
+
+/// Where a tensor of a launch lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The buffer.
+    pub buffer: &'a Buffer,
+    /// Where the storage begins in it, in bytes.
+    pub base: usize,
+    /// Where the first element lies from there, in bytes.
+    pub offset: usize,
+}
+
+impl Place<'_> {
+    /// Where the binding starts.
+    fn start(&self) -> usize {
+        self.base & !(ALIGN - 1)
+    }
+
+    fn is_same(&self, other: &Place) -> bool {
+        self.buffer.id == other.buffer.id && self.base + self.offset == other.base + other.offset
+    }
+}
+
+/// The tensors of one launch.
+pub struct Operands<'a> {
+    /// Inputs.
+    pub ins: &'a [Place<'a>],
+    /// Outputs.
+    pub outs: &'a [Place<'a>],
+    /// Scratch.
+    pub scratch: &'a [Place<'a>],
+    /// The launch's args.
+    pub args: &'a [u64],
+    /// The op, for messages.
+    pub op: &'static str,
+    /// The line that called it.
+    pub at: Option<&'a str>,
+}
+
+struct Command {
+    pipeline: Arc<Pipeline>,
+    group: BindGroup,
+    words: (u32, u32),
+    groups: [u32; 3],
+}
+
+/// Dispatches that have not been submitted yet.
+pub struct Recording<'a> {
+    gpu: &'a Gpu,
+    commands: Vec<Command>,
+    words: Vec<u32>,
+}
+
+impl Gpu {
+    /// Makes a prepared launch ready: its tables are uploaded, its pipelines compiled when they are first needed.
+    pub fn ready(&self, prepared: Prepared) -> Result<Ready> {
+        let mut dispatches = Vec::with_capacity(prepared.dispatches.len());
+        for dispatch in prepared.dispatches {
+            let sizes = (dispatch.source.bindings.len(), dispatch.source.words.len());
+            if sizes != (dispatch.slots.len(), dispatch.words.len()) || sizes.1 * 4 > self.caps.max_immediates as usize {
+                return Err(Error::Internal("gpu: a dispatch does not give what its shader declares"));
+            }
+            let table = match dispatch.table.is_empty() {
+                true => None,
+                false => {
+                    let bytes: &[u8] = bytemuck::cast_slice(&dispatch.table);
+                    let no_memory = || Error::Memory { op: "gpu", message: "no memory for a kernel's table of sizes".into() };
+                    let buffer = self.allocate(bytes.len()).ok_or_else(no_memory)?;
+                    self.write(&buffer, 0, bytes);
+                    Some(buffer)
+                }
+            };
+            dispatches.push(ReadyDispatch { dispatch, pipelines: Default::default(), table });
+        }
+        Ok(Ready { dispatches, scratch: prepared.scratch })
+    }
+
+    /// Begins to record.
+    pub fn record(&self) -> Result<Recording<'_>> {
+        self.check()?;
+        Ok(Recording { gpu: self, commands: Vec::new(), words: Vec::new() })
+    }
+
+    /// How many pipelines the device has compiled.
+    pub fn pipeline_count(&self) -> usize {
+        self.pipelines.count()
+    }
+
+    /// Writes compiled pipelines to disk, where the adapter supports it.
+    pub fn save_pipelines(&self) {
+        self.pipelines.save();
+    }
+}
+
+impl Recording<'_> {
+    /// Adds a launch.
+    pub fn launch(&mut self, ready: &Ready, operands: &Operands) -> Result<()> {
+        for step in &ready.dispatches {
+            let skips = step.dispatch.unless_in_place.is_some_and(|(o, i)| operands.outs[o].is_same(&operands.ins[i]));
+            if !skips {
+                self.dispatch(step, operands)?;
+            }
+        }
+        if self.commands.len() >= BATCH { self.submit() } else { Ok(()) }
+    }
+
+    fn dispatch(&mut self, step: &ReadyDispatch, operands: &Operands) -> Result<()> {
+        let Dispatch { source, slots, words, groups, .. } = &step.dispatch;
+        let place = |slot: Slot| match slot {
+            Slot::In(i) => operands.ins.get(i).copied(),
+            Slot::Out(o) => operands.outs.get(o).copied(),
+            Slot::Scratch(s) => operands.scratch.get(s).copied(),
+            Slot::Table | Slot::Flag => None,
+        };
+        let written = |id: u64| {
+            let writes = source.bindings.iter().zip(slots).filter(|(b, _)| b.writes);
+            writes.filter_map(|(_, &slot)| place(slot)).any(|p| p.buffer.id == id)
+        };
+        let reads = source.bindings.iter().zip(slots).filter(|(b, _)| !b.writes);
+        let is_shared = reads.filter_map(|(_, &slot)| place(slot)).any(|p| written(p.buffer.id));
+        let cell = &step.pipelines[usize::from(is_shared)];
+        let pipeline = match cell.get() {
+            Some(pipeline) => pipeline.clone(),
+            None => {
+                let made = self.gpu.pipelines.get(&self.gpu.device, source, is_shared)?;
+                cell.get_or_init(|| made).clone()
+            }
+        };
+        let first = self.words.len() as u32;
+        for &word in words {
+            self.words.push(self.number(word, &place, operands)?);
+        }
+        let group = self.bind(&pipeline, step, &place)?;
+        self.commands.push(Command { pipeline, group, words: (first, self.words.len() as u32), groups: *groups });
+        Ok(())
+    }
+
+    fn number<'p>(&self, word: Word, place: &impl Fn(Slot) -> Option<Place<'p>>, operands: &Operands) -> Result<u32> {
+        let arg = |a: u16| operands.args.get(a as usize).copied().ok_or(Error::Internal("gpu: an arg is missing"));
+        Ok(match word {
+            Word::Fixed(number) => number,
+            Word::Float(a) => (f64::from_bits(arg(a)?) as f32).to_bits(),
+            Word::Low(a) => arg(a)? as u32,
+            Word::High(a) => (arg(a)? >> 32) as u32,
+            Word::Ticket => self.gpu.tickets.give(operands.op, operands.at),
+            Word::Offset(slot, bytes) => {
+                let p = place(slot).ok_or(Error::Internal("gpu: an operand is missing"))?;
+                ((p.base - p.start() + p.offset) / bytes) as u32
+            }
+        })
+    }
+
+    fn bind<'p>(
+        &self,
+        pipeline: &Pipeline,
+        step: &ReadyDispatch,
+        place: &impl Fn(Slot) -> Option<Place<'p>>,
+    ) -> Result<BindGroup> {
+        let most = self.gpu.max_bytes() as u64;
+        let mut key = GroupKey::new();
+        key.push(u64::from(pipeline.id));
+        let mut bound: smallvec::SmallVec<[BufferBinding; 8]> = smallvec::SmallVec::new();
+        for &slot in &step.dispatch.slots {
+            let (raw, id, start) = match slot {
+                Slot::Flag => (&self.gpu.tickets.flag, 0, 0),
+                Slot::Table => match &step.table {
+                    Some(table) => (&table.raw, table.id, 0),
+                    None => return Err(Error::Internal("gpu: a table is missing")),
+                },
+                other => match place(other) {
+                    Some(p) => (&p.buffer.raw, p.buffer.id, p.start() as u64),
+                    None => return Err(Error::Internal("gpu: an operand is missing")),
+                },
+            };
+            let size = (raw.size() - start).min(most);
+            key.extend([id, start, size]);
+            bound.push(BufferBinding { buffer: raw, offset: start, size: std::num::NonZeroU64::new(size) });
+        }
+        Ok(self.gpu.pipelines.group(&key, || {
+            let entries: Vec<_> = bound
+                .iter()
+                .enumerate()
+                .map(|(i, b)| BindGroupEntry { binding: i as u32, resource: BindingResource::Buffer(b.clone()) })
+                .collect();
+            self.gpu.device.create_bind_group(&BindGroupDescriptor { label: None, layout: &pipeline.layout, entries: &entries })
+        }))
+    }
+
+    /// Hands what was recorded to the device, which does it after all that came before.
+    pub fn submit(&mut self) -> Result<()> {
+        if self.commands.is_empty() {
+            return Ok(());
+        }
+        let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
+        {
+            let mut pass = encoder.begin_compute_pass(&Default::default());
+            let mut bound = 0;
+            for command in &self.commands {
+                if bound != command.pipeline.id {
+                    bound = command.pipeline.id;
+                    pass.set_pipeline(&command.pipeline.raw);
+                }
+                pass.set_bind_group(0, &command.group, &[]);
+                let (from, to) = command.words;
+                if to > from {
+                    pass.set_immediates(0, bytemuck::cast_slice(&self.words[from as usize..to as usize]));
+                }
+                let [x, y, z] = command.groups;
+                pass.dispatch_workgroups(x, y, z);
+            }
+        }
+        self.commands.clear();
+        self.words.clear();
+        self.gpu.submit(encoder.finish()).map(|_| ())
+    }
+}

@@ -1,0 +1,185 @@
+//! Pipelines: compiled once a shader text, kept in memory, and on disk where the adapter supports it; and cached bind groups.
+use super::device::is_on;
+use super::text::Source;
+use crate::error::{Error, Result};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+use wgpu::{
+    BindGroup, BindGroupLayout, BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingType, BufferBindingType,
+    ComputePipelineDescriptor, ErrorFilter, Features, PipelineCache, PipelineLayoutDescriptor, ShaderModuleDescriptor,
+    ShaderRuntimeChecks, ShaderSource, ShaderStages,
+};
+
+/// Bind groups kept in each of two generations.
+const MAX_GROUPS: usize = 8192;
+/// New pipelines after which the cache on disk is written again.
+const SAVE_AFTER: usize = 16;
+
+/// A compiled shader.
+#[derive(Debug)]
+pub(super) struct Pipeline {
+    pub raw: wgpu::ComputePipeline,
+    pub layout: BindGroupLayout,
+    /// A number among the pipelines of the process, for the keys of bind groups.
+    pub id: u32,
+}
+
+/// A bind group's key: the pipeline, and for each binding buffer, start and size.
+pub(super) type GroupKey = SmallVec<[u64; 25]>;
+
+#[derive(Debug, Default)]
+struct Groups {
+    young: FxHashMap<GroupKey, BindGroup>,
+    old: FxHashMap<GroupKey, BindGroup>,
+}
+
+/// The pipelines and bind groups of one device.
+#[derive(Debug)]
+pub(super) struct Pipelines {
+    made: Mutex<FxHashMap<String, Arc<Pipeline>>>,
+    groups: Mutex<Groups>,
+    cache: Option<PipelineCache>,
+    file: Option<PathBuf>,
+    unsaved: AtomicUsize,
+    is_checked: bool,
+}
+
+static NEXT_PIPELINE: AtomicU32 = AtomicU32::new(1);
+
+/// Where pipelines are kept on disk: `AGTAPE_CACHE_DIR`, else the user's cache folder.
+fn folder() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    set("AGTAPE_CACHE_DIR")
+        .or_else(|| set("XDG_CACHE_HOME").map(|d| d.join("agtape")))
+        .or_else(|| set("LOCALAPPDATA").map(|d| d.join("agtape")))
+        .or_else(|| set("HOME").map(|d| d.join(".cache").join("agtape")))
+}
+
+impl Pipelines {
+    pub fn new(device: &wgpu::Device, info: &wgpu::AdapterInfo, features: Features) -> Pipelines {
+        let mut pipelines = Pipelines {
+            made: Mutex::default(),
+            groups: Mutex::default(),
+            cache: None,
+            file: None,
+            unsaved: AtomicUsize::new(0),
+            is_checked: is_on("AGTAPE_CHECKED"),
+        };
+        let key = wgpu::util::pipeline_cache_key(info);
+        if let (true, Some(key)) = (features.contains(Features::PIPELINE_CACHE), key) {
+            pipelines.file = folder().map(|d| d.join(key));
+            let data = pipelines.file.as_ref().and_then(|f| std::fs::read(f).ok());
+            // SAFETY: the data came from `get_data` of this library, in a folder of this user; the driver checks that it fits.
+            let cache = unsafe {
+                device.create_pipeline_cache(&wgpu::PipelineCacheDescriptor {
+                    label: None,
+                    data: data.as_deref(),
+                    fallback: true,
+                })
+            };
+            pipelines.cache = Some(cache);
+        }
+        pipelines
+    }
+
+    /// The pipeline of a shader, compiled at the first call. `is_shared` as in `Source::text`.
+    pub fn get(&self, device: &wgpu::Device, source: &Source, is_shared: bool) -> Result<Arc<Pipeline>> {
+        let text = source.text(is_shared);
+        if let Some(pipeline) = self.made.lock().get(&text) {
+            return Ok(pipeline.clone());
+        }
+        let pipeline = Arc::new(self.compile(device, source, &text, is_shared)?);
+        self.made.lock().insert(text, pipeline.clone());
+        if self.unsaved.fetch_add(1, Relaxed) + 1 >= SAVE_AFTER {
+            self.save();
+        }
+        Ok(pipeline)
+    }
+
+    fn compile(&self, device: &wgpu::Device, source: &Source, text: &str, is_shared: bool) -> Result<Pipeline> {
+        let invalid = device.push_error_scope(ErrorFilter::Validation);
+        let internal = device.push_error_scope(ErrorFilter::Internal);
+        let descriptor = ShaderModuleDescriptor { label: Some(source.name), source: ShaderSource::Wgsl(text.into()) };
+        let module = if self.is_checked {
+            device.create_shader_module(descriptor)
+        } else {
+            // SAFETY: kernels check their own bounds; tests run them with checks on.
+            unsafe { device.create_shader_module_trusted(descriptor, ShaderRuntimeChecks::unchecked()) }
+        };
+        let entries: Vec<_> = source
+            .bindings
+            .iter()
+            .enumerate()
+            .map(|(i, b)| BindGroupLayoutEntry {
+                binding: i as u32,
+                visibility: ShaderStages::COMPUTE,
+                ty: BindingType::Buffer {
+                    ty: BufferBindingType::Storage { read_only: !(b.writes || is_shared) },
+                    has_dynamic_offset: false,
+                    min_binding_size: None,
+                },
+                count: None,
+            })
+            .collect();
+        let layout = device.create_bind_group_layout(&BindGroupLayoutDescriptor { label: None, entries: &entries });
+        let whole = device.create_pipeline_layout(&PipelineLayoutDescriptor {
+            label: None,
+            bind_group_layouts: &[Some(&layout)],
+            immediate_size: source.words.len() as u32 * 4,
+        });
+        let raw = device.create_compute_pipeline(&ComputePipelineDescriptor {
+            label: Some(source.name),
+            layout: Some(&whole),
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: wgpu::PipelineCompilationOptions {
+                constants: &[],
+                zero_initialize_workgroup_memory: self.is_checked,
+            },
+            cache: self.cache.as_ref(),
+        });
+        let internal = pollster::block_on(internal.pop());
+        let error = pollster::block_on(invalid.pop()).or(internal);
+        if let Some(error) = error {
+            return Err(Error::device(format!("the kernel {} could not be compiled: {error}", source.name)));
+        }
+        Ok(Pipeline { raw, layout, id: NEXT_PIPELINE.fetch_add(1, Relaxed) })
+    }
+
+    /// The bind group with this key, made by `make` if it is not kept.
+    pub fn group(&self, key: &GroupKey, make: impl FnOnce() -> BindGroup) -> BindGroup {
+        let mut groups = self.groups.lock();
+        if let Some(group) = groups.young.get(key) {
+            return group.clone();
+        }
+        let group = groups.old.remove(key).unwrap_or_else(make);
+        if groups.young.len() >= MAX_GROUPS {
+            groups.old = std::mem::take(&mut groups.young);
+        }
+        groups.young.insert(key.clone(), group.clone());
+        group
+    }
+
+    /// How many pipelines have been compiled.
+    pub fn count(&self) -> usize {
+        self.made.lock().len()
+    }
+
+    /// Writes the cache to disk, by way of a temporary name; where that fails nothing is lost but time.
+    pub fn save(&self) {
+        if self.unsaved.swap(0, Relaxed) == 0 {
+            return;
+        }
+        let (Some(cache), Some(file)) = (&self.cache, &self.file) else { return };
+        let (Some(data), Some(folder)) = (cache.get_data(), file.parent()) else { return };
+        let part = file.with_extension(format!("{}.part", std::process::id()));
+        let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&part, data));
+        if written.and_then(|()| std::fs::rename(&part, file)).is_err() {
+            let _ = std::fs::remove_file(&part);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Tickets: how a kernel that refused a value is found again. Each launch that may refuse gets a number; the kernel leaves the largest that
+//! refused in a word on the device, which the next read looks at.
+use super::device::Gpu;
+use crate::error::{Error, Result};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use wgpu::{Buffer, BufferDescriptor, BufferUsages};
+
+/// Launches that are remembered; older ones can no longer be named.
+const MAX_REMEMBERED: usize = 4096;
+
+/// What a launch was, for messages.
+#[derive(Clone, Debug)]
+struct Ticket {
+    number: u32,
+    op: &'static str,
+    place: Option<Box<str>>,
+}
+
+#[derive(Debug, Default)]
+struct Given {
+    next: u32,
+    recent: VecDeque<Ticket>,
+    /// Given since the word was last looked at.
+    is_unseen: bool,
+}
+
+/// The tickets of one device.
+#[derive(Debug)]
+pub(super) struct Tickets {
+    /// The word.
+    pub flag: Buffer,
+    given: Mutex<Given>,
+}
+
+impl Tickets {
+    pub fn new(device: &wgpu::Device) -> Tickets {
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
+        let flag = device.create_buffer(&BufferDescriptor { label: Some("flag"), size: 4, usage, mapped_at_creation: false });
+        Tickets { flag, given: Mutex::default() }
+    }
+
+    /// A number for a launch.
+    pub fn give(&self, op: &'static str, place: Option<&str>) -> u32 {
+        let mut given = self.given.lock();
+        given.next = given.next.checked_add(1).unwrap_or(1);
+        given.is_unseen = true;
+        let number = given.next;
+        if given.recent.len() == MAX_REMEMBERED {
+            given.recent.pop_front();
+        }
+        given.recent.push_back(Ticket { number, op, place: place.map(Box::from) });
+        number
+    }
+
+    /// Whether the word may have changed since it was last looked at; it counts as seen then.
+    pub fn take_unseen(&self) -> bool {
+        std::mem::take(&mut self.given.lock().is_unseen)
+    }
+
+    /// What a number found in the word means.
+    fn error(&self, number: u32) -> Error {
+        let given = self.given.lock();
+        let ticket = given.recent.iter().find(|t| t.number == number);
+        let op = ticket.map_or("index", |t| t.op);
+        let message = "an index or label is out of range; on the GPU it was read as 0, or its write dropped";
+        let error = Error::index(op, message);
+        match ticket.and_then(|t| t.place.as_deref()) {
+            Some(place) => error.at(place),
+            None => error,
+        }
+    }
+}
+
+impl Gpu {
+    /// Reports what kernels refused since the last look; what was submitted is waited for.
+    pub(super) fn check_tickets(&self) -> Result<()> {
+        if !self.tickets.take_unseen() {
+            return Ok(());
+        }
+        let mut word = [0; 4];
+        self.read(&self.tickets.flag, 0, &mut word)?;
+        match u32::from_ne_bytes(word) {
+            0 => Ok(()),
+            number => {
+                self.queue.write_buffer(&self.tickets.flag, 0, &[0; 4]);
+                Err(self.tickets.error(number))
+            }
+        }
+    }
+}

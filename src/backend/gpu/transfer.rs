@@ -1,0 +1,110 @@
+//! Bytes to a device and back.
+use super::device::{Buffer, Gpu};
+use super::trouble::{Fault, strikes};
+use crate::backend::transfers::{count_to_device, count_to_host};
+use crate::error::{Error, Result};
+use wgpu::{BufferDescriptor, BufferUsages, MapMode};
+
+/// Bytes that move in one piece.
+const PIECE: usize = 32 << 20;
+/// Buffers for reading back that are kept.
+const MAX_STAGING: usize = 4;
+
+impl Gpu {
+    /// Writes bytes from `offset` on, after everything that was submitted before. Both may be of any size: the last word is filled up.
+    pub fn upload(&self, buffer: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.check()?;
+        count_to_device(bytes.len());
+        self.write(buffer, offset, bytes);
+        self.check()
+    }
+
+    /// `upload` that does not count.
+    pub(super) fn write(&self, buffer: &Buffer, offset: usize, bytes: &[u8]) {
+        for (i, piece) in bytes.chunks(PIECE).enumerate() {
+            let at = (offset + i * PIECE) as u64;
+            let whole = piece.len() & !3;
+            if whole > 0 {
+                self.queue.write_buffer(&buffer.raw, at, &piece[..whole]);
+            }
+            if whole < piece.len() {
+                let mut last = [0; 4];
+                last[..piece.len() - whole].copy_from_slice(&piece[whole..]);
+                self.queue.write_buffer(&buffer.raw, at + whole as u64, &last);
+            }
+            if bytes.len() > PIECE {
+                // Hands the staged bytes over, so that no more than a piece is held twice.
+                self.queue.submit([]);
+            }
+        }
+    }
+
+    /// Reads bytes from `offset` on, after everything that was submitted; reports what kernels refused.
+    pub fn download(&self, buffer: &Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        self.check()?;
+        self.check_tickets()?;
+        count_to_host(bytes.len());
+        self.read(&buffer.raw, offset, bytes)
+    }
+
+    /// Reads without counting.
+    pub(super) fn read(&self, raw: &wgpu::Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let mut at = offset;
+        for piece in bytes.chunks_mut(PIECE) {
+            // Copies go by words; what stands before and after the piece in them is skipped.
+            let first = at & !3;
+            let end = (at + piece.len()).next_multiple_of(4).min(raw.size() as usize);
+            self.read_words(raw, first, end - first, &mut |words| {
+                piece.copy_from_slice(&words[at - first..][..piece.len()]);
+            })?;
+            at += piece.len();
+        }
+        Ok(())
+    }
+
+    fn read_words(&self, raw: &wgpu::Buffer, first: usize, len: usize, take: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let staging = self.take_staging(len);
+        let mut encoder = self.device.create_command_encoder(&Default::default());
+        encoder.copy_buffer_to_buffer(raw, first as u64, &staging, 0, Some(len as u64));
+        let (send, receive) = std::sync::mpsc::channel();
+        let is_refused = strikes(Fault::Map);
+        encoder.map_buffer_on_submit(&staging, MapMode::Read, ..len as u64, move |mapped| {
+            let _ = send.send(mapped);
+        });
+        let index = self.submit(encoder.finish())?;
+        self.wait(Some(index))?;
+        let mapped = receive.try_recv();
+        if is_refused || !matches!(mapped, Ok(Ok(()))) {
+            self.check()?;
+            staging.destroy();
+            return Err(Error::device(format!("{}: {len} bytes could not be mapped for reading", self.name)));
+        }
+        match staging.slice(..len as u64).get_mapped_range() {
+            Ok(view) => take(&view),
+            Err(error) => return Err(Error::device(format!("{}: reading failed: {error}", self.name))),
+        }
+        staging.unmap();
+        self.give_staging(staging);
+        Ok(())
+    }
+
+    /// A buffer to read back through, at least so large.
+    fn take_staging(&self, len: usize) -> wgpu::Buffer {
+        let size = (len.max(256) as u64).next_power_of_two();
+        let mut kept = self.staging.lock();
+        if let Some(at) = kept.iter().position(|b| b.size() == size) {
+            return kept.swap_remove(at);
+        }
+        drop(kept);
+        let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
+        self.device.create_buffer(&BufferDescriptor { label: Some("staging"), size, usage, mapped_at_creation: false })
+    }
+
+    fn give_staging(&self, buffer: wgpu::Buffer) {
+        let mut kept = self.staging.lock();
+        if kept.len() == MAX_STAGING {
+            kept.remove(0).destroy();
+        }
+        kept.push(buffer);
+    }
+}

@@ -1,0 +1,77 @@
+//! What went wrong on a device outside any call: the first uncaptured error, and its loss; and the faults that tests inject.
+use crate::error::{Error, Result};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+
+/// What a device has reported since it was opened.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    is_lost: AtomicBool,
+    reason: Mutex<String>,
+    has_error: AtomicBool,
+    error: Mutex<Option<String>>,
+}
+
+impl Trouble {
+    /// The device is gone.
+    pub fn lose(&self, reason: String) {
+        *self.reason.lock() = reason;
+        self.is_lost.store(true, Relaxed);
+    }
+
+    /// Whether it is gone.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Relaxed)
+    }
+
+    /// Remembers an error that nobody was waiting for; the first one says most.
+    pub fn note(&self, error: String) {
+        self.error.lock().get_or_insert(error);
+        self.has_error.store(true, Relaxed);
+    }
+
+    /// The loss or the error noted since the last look.
+    pub fn check(&self, name: &str) -> Result<()> {
+        if self.is_lost() {
+            let reason = self.reason.lock();
+            let message = format!(
+                "{name} was lost ({}): its tensors are gone; tensors on the CPU and saved files are untouched, and ag.reset(\"{name}\") \
+                 opens it again",
+                if reason.is_empty() { "no reason given" } else { reason.trim() }
+            );
+            return Err(Error::device(message));
+        }
+        if self.has_error.swap(false, Relaxed) {
+            let error = self.error.lock().take().unwrap_or_default();
+            return Err(Error::device(format!("{name} reported: {error}")));
+        }
+        Ok(())
+    }
+}
+
+/// A point at which a test can make things fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// A buffer is created.
+    Allocate,
+    /// A buffer is mapped to be read.
+    Map,
+    /// Work is submitted.
+    Submit,
+    /// The device is lost when work is submitted.
+    Lose,
+}
+
+/// Calls left until each point fails; negative for never.
+static LEFT: [AtomicI64; 4] = [const { AtomicI64::new(-1) }; 4];
+
+/// Makes the `n`-th call (from 0) at a point from now on fail; a negative number takes that back.
+pub fn inject(fault: Fault, n: i64) {
+    LEFT[fault as usize].store(n, Relaxed);
+}
+
+/// Whether this call is to fail.
+pub(super) fn strikes(fault: Fault) -> bool {
+    let left = &LEFT[fault as usize];
+    left.load(Relaxed) >= 0 && left.fetch_sub(1, Relaxed) == 0
+}
