@@ -2,7 +2,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | `error`, `dtype`, `shape`, `layout` | the words every other module uses |
+//! | `error`, `device`, `dtype`, `shape`, `layout` | the words every other module uses |
 //! | `pool` | device memory: generation-tagged handles, size classes, statistics |
 //! | `backend` | the seam to devices: kernels as data; `backend::cpu` runs them |
 //! | `graph` | nodes as recipes with cached values, and who still needs them |
@@ -14,6 +14,7 @@
 //! | `py` | the Python binding |
 pub mod backend;
 pub mod checkpoint;
+pub mod device;
 pub mod dtype;
 pub mod error;
 pub mod graph;

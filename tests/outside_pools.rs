@@ -1,8 +1,9 @@
 //! What the process allocates outside the pools while it trains, seen by a counting allocator: at most 32 MiB, the recipes apart.
 use agtape::backend::kind::{ReduceKind, UnaryKind};
+use agtape::device::Device;
 use agtape::dtype::DType;
 use agtape::error::{Error, Result};
-use agtape::graph::{Scope, Tensor, Variable, cpu, record_version};
+use agtape::graph::{Scope, Tensor, Variable, pools, record_version};
 use agtape::ops::binary::mul;
 use agtape::ops::matmul::matmul;
 use agtape::ops::random::uniform;
@@ -117,14 +118,17 @@ fn test_m07_at_most_32_mib_lie_outside_the_pools() -> Result<()> {
     for step in 1..4 {
         graph = train(&mut params, &x, step)?;
         // What the pools count is there; what is aligned alike and not theirs is room that threads keep from product to product.
-        room = ALIGNED.load(Relaxed).checked_sub(cpu().lock().stats().reserved).ok_or(Error::Internal("reserved is too high"))?;
+        room = ALIGNED
+            .load(Relaxed)
+            .checked_sub(pools(Device::CPU).lock().stats().reserved)
+            .ok_or(Error::Internal("reserved is too high"))?;
     }
-    let stats = cpu().lock().stats();
+    let stats = pools(Device::CPU).lock().stats();
     assert!(stats.peak > 64 * MIB, "the model is too small to tell: {} bytes", stats.peak);
     let outside = OTHERS_PEAK.load(Relaxed) - before + room;
     assert!(outside <= 32 * MIB + graph, "{outside} bytes outside the pools, {graph} of them recipes");
     assert!(outside > graph, "the counting allocator sees nothing");
-    let returned = cpu().lock().trim();
+    let returned = pools(Device::CPU).lock().trim();
     assert!(returned > 0);
     assert_eq!(ALIGNED.load(Relaxed), stats.reserved - returned + room);
     Ok(())

@@ -5,6 +5,7 @@ from math import e, inf, nan, pi
 from agtape import data, nn, optim, processes, testing, tree
 from agtape._core import (
     BudgetError,
+    DeviceError,
     Handle,
     Tensor,
     __version__,
@@ -209,6 +210,7 @@ from agtape.memory.estimate import estimate_memory
 from agtape.memory.tape_report import tape_memory
 from agtape.memory.timeline import memory_timeline
 from agtape.options import options
+from agtape.placement import adapters, device
 from agtape.transfers import transfers
 
 newaxis = None

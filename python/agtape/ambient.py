@@ -32,6 +32,8 @@ class World:
         self._states = [get() for get, _ in self._own]
         self._random, self._numpy, self.ours = random.getstate(), np.random.get_state(), _core.get_rng_state()
         self._plans, self._words, self._device = _core.get_options(), saved_words(), _core.get_default_device()
+        self._choice = _core.choose_device(None)
+        _core.choose_device(self._choice)
 
     def restore(self, ours=True):
         """Put everything back to how it was; what is not the user's first, so that a failing generator leaves the rest right.
@@ -48,7 +50,9 @@ class World:
             _core.set_rng_state(self.ours)
         _core.set_options(**self._plans)
         restore_words(self._words)
-        _core.set_default_device(self._device)
+        _core.choose_device(self._choice)
+        if _core.get_default_device() != self._device:
+            _core.choose_device(self._device)
         # A stack runs every entry, also after one that raised.
         with contextlib.ExitStack() as stack:
             for i in reversed(range(len(self.rngs))):

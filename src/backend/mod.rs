@@ -20,3 +20,12 @@ pub enum Kernel {
     /// A kernel of a family of its own.
     Op(Op),
 }
+
+/// A kernel made ready to run many times on one device.
+#[derive(Debug)]
+pub enum Prepared {
+    /// On the CPU.
+    Cpu(cpu::Prepared),
+    /// On an adapter.
+    Gpu(gpu::Ready),
+}

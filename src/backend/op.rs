@@ -1,5 +1,6 @@
 //! The closed list of ops as data: what a node says and a backend runs.
 use super::kind::{BinaryKind, ReduceKind, UnaryKind};
+use crate::device::Device;
 pub use crate::rng::RandomKind;
 use crate::shape::{Axes, Shape};
 
@@ -142,6 +143,8 @@ pub enum Op {
     Random(RandomKind),
     /// An optimizer's update.
     Update(UpdateKind),
+    /// The input on another device.
+    Transfer(Device),
     /// A user's op: its outputs are its last inputs, which other ops computed; the node carries the gradient rule.
     Custom,
 }
@@ -191,6 +194,7 @@ impl Op {
             Op::Update(UpdateKind::Sgd) => "sgd",
             Op::Update(UpdateKind::SgdMomentum) => "sgd_momentum",
             Op::Update(UpdateKind::Adam) => "adam",
+            Op::Transfer(_) => "to_device",
             Op::Custom => "custom",
         }
     }

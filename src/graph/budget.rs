@@ -1,7 +1,9 @@
 //! Budgets of tapes: how many bytes may be active, what of the active bytes counts against them, and how a value gives its bytes up.
 use super::node::{Node, Stage, Value};
 use super::record::{TapeCore, scope};
-use super::storage::cpu;
+use super::storage::pools;
+use crate::backend::op::Op;
+use crate::device::Device;
 use crate::pool::own_bytes;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -32,7 +34,7 @@ impl Budget {
     /// A bound that starts now, for this thread.
     pub fn new(bytes: usize) -> Budget {
         BUDGETS.fetch_add(1, Relaxed);
-        let active = cpu().lock().stats().active;
+        let active = pools(Device::CPU).lock().stats().active;
         Budget {
             bytes,
             offset: active as isize - own_bytes(),
@@ -56,7 +58,7 @@ impl Budget {
         if std::thread::current().id() == self.thread {
             return (self.offset + own_bytes()).max(0) as usize;
         }
-        cpu().lock().stats().active
+        pools(Device::CPU).lock().stats().active
     }
 }
 
@@ -103,7 +105,7 @@ impl Node {
     pub fn reopen(&self) -> bool {
         let (values, inputs) = {
             let mut state = self.state.lock();
-            if state.stage != Stage::Computed || state.inputs.is_empty() {
+            if state.stage != Stage::Computed || state.inputs.is_empty() || matches!(self.op, Op::Transfer(_)) {
                 return false;
             }
             state.stage = Stage::Pending;

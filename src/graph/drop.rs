@@ -1,5 +1,6 @@
 //! Dropping chains of nodes with a work list: a chain of a million nodes must not recurse.
 use super::node::{Node, Stage, Tensor};
+use super::placing::count_transfer;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,6 +13,9 @@ impl Drop for Node {
     fn drop(&mut self) {
         let state = self.state.get_mut();
         let inputs = std::mem::take(&mut state.inputs);
+        if state.stage == Stage::Pending {
+            count_transfer(&self.op, false);
+        }
         for (i, t) in inputs.iter().enumerate() {
             if state.stage == Stage::Pending {
                 t.out().pending.fetch_sub(1, Relaxed);

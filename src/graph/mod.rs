@@ -5,6 +5,7 @@ mod drop;
 mod log;
 mod node;
 mod pending;
+mod placing;
 mod probe;
 mod record;
 mod segment;
@@ -16,11 +17,15 @@ pub use custom::CustomRule;
 pub use log::Log;
 pub use node::{Node, Out, Saved, Spec, Stage, State, Tensor, Value, next_id};
 pub use pending::{Forecast, is_forecasting, is_pending_full, is_walk_full, outside_walk, pending_roots, walking};
+pub use placing::{Placing, is_any_transfer_pending, placed, settle};
 pub use probe::Probe;
 pub(crate) use record::may_fail;
 pub use record::{
     GradState, Mark, Scope, TapeCore, log_leaf, record, record_clone, record_source, record_version, scope, set_place_hook,
 };
 pub use segment::{Figures, Segment, work};
-pub use storage::{CpuPools, HostBuffer, Label, Storage, borrowed_storage, cpu, describe, persistent_storage, set_memory_limit};
+pub use storage::{
+    Buffer, DevicePools, Label, Storage, borrowed_storage, describe, new_storage, persistent_storage, pooled_devices, pools,
+    set_memory_limit,
+};
 pub use variable::{Variable, are_gradients_resident, set_default_gradients_resident, set_gradients_resident};

@@ -1,10 +1,12 @@
 //! Nodes, the tensors that name their outputs, and the counts of who needs each output.
 use super::custom::CustomRule;
+use super::placing::{Placing, count_transfer};
 use super::record::Mark;
 use super::segment::Segment;
 use super::storage::Storage;
 use super::variable::Variable;
 use crate::backend::op::Op;
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -161,12 +163,16 @@ pub struct Node {
     pub state: Mutex<State>,
     /// Scratch of the walk that holds the evaluation lock: epoch and position.
     pub walk: AtomicU64,
+    /// The device that computes it, once that is known.
+    pub placing: Placing,
     /// Its kernel refused the values it was given.
     pub has_failed: AtomicBool,
 }
 
 impl Node {
-    pub(super) fn build(op: Op, args: SmallVec<[u64; 2]>, inputs: SmallVec<[Tensor; 2]>, specs: SmallVec<[Spec; 1]>) -> Node {
+    pub(super) fn build(op: Op, args: SmallVec<[u64; 2]>, mut inputs: SmallVec<[Tensor; 2]>, specs: SmallVec<[Spec; 1]>) -> Node {
+        let placing = Placing::of(&op, &mut inputs);
+        count_transfer(&op, true);
         for t in &inputs {
             t.out().pending.fetch_add(1, Relaxed);
         }
@@ -191,6 +197,7 @@ impl Node {
                 rule: None,
             }),
             walk: AtomicU64::new(0),
+            placing,
             has_failed: AtomicBool::new(false),
         }
     }
@@ -261,6 +268,9 @@ impl Node {
             if was_pending && self.outs.iter().zip(&state.values).any(|(out, value)| value.is_none() && out.is_wanted()) {
                 return;
             }
+            if was_pending {
+                count_transfer(&self.op, false);
+            }
             state.stage = Stage::Computed;
             if keeps_recipe {
                 if !was_pending {
@@ -317,10 +327,16 @@ impl Tensor {
         let spec = Spec { shape: value.layout.shape.clone(), dtype };
         let mut node = Node::build(Op::Leaf, SmallVec::new(), SmallVec::new(), smallvec::smallvec![spec]);
         node.variable = variable;
+        node.placing.set(value.storage.device());
         let state = node.state.get_mut();
         state.values[0] = Some(value);
         state.stage = Stage::Computed;
         Tensor::first(Arc::new(node))
+    }
+
+    /// The device that has or will have its value; `None` while no reader has said so.
+    pub fn device(&self) -> Option<Device> {
+        self.node.placing.device()
     }
 
     /// Which output, as an index.

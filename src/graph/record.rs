@@ -5,8 +5,11 @@ use super::node::{Node, Saved, Spec, Tensor};
 use super::pending;
 use super::probe::Probe;
 use super::segment::{Segment, counted};
+use super::storage::DevicePools;
 use super::variable::Variable;
 use crate::backend::op::{Op, ViewOp};
+use crate::device::Device;
+use crate::error::Result;
 use crate::pool::PoolId;
 use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
@@ -19,8 +22,8 @@ use std::sync::{Arc, OnceLock, Weak};
 pub struct TapeCore {
     /// A number for messages.
     pub id: u32,
-    /// Its pass pool.
-    pub pool: PoolId,
+    /// Its pass pools, one a device; the CPU's is made when the tape is opened.
+    pub pools: Mutex<SmallVec<[(Device, PoolId); 1]>>,
     /// Tapes that were recording when it was opened, outermost first.
     pub outer: Vec<u32>,
     /// Counts clears and finished backward passes.
@@ -37,8 +40,23 @@ pub struct TapeCore {
 
 impl Drop for TapeCore {
     fn drop(&mut self) {
-        // What is alive in the pool stays valid; its number is used again once it is empty.
-        let _ = super::storage::cpu().lock().drop_pass(self.pool);
+        // What is alive in a pool stays valid; its number is used again once it is empty.
+        for (device, pool) in self.pools.get_mut().drain(..) {
+            let _ = super::storage::pools(device).lock().drop_pass(pool);
+        }
+    }
+}
+
+impl TapeCore {
+    /// Its pass pool on a device, made at the first call. `pools` are that device's.
+    pub fn pool(&self, device: Device, pools: &mut DevicePools) -> Result<PoolId> {
+        let mut own = self.pools.lock();
+        if let Some((_, pool)) = own.iter().find(|(d, _)| *d == device) {
+            return Ok(*pool);
+        }
+        let pool = pools.create_pass()?;
+        own.push((device, pool));
+        Ok(pool)
     }
 }
 
@@ -233,6 +251,12 @@ pub fn record_version(t: &Tensor, variable: Option<Arc<Variable>>) -> Tensor {
     let node = publish(node);
     note(&node);
     Tensor::first(node)
+}
+
+/// A copy on another device, recorded on no tape: what its readers make of a value that wants no gradient.
+pub(super) fn record_transfer(t: &Tensor, device: Device) -> Tensor {
+    let node = Node::build(Op::Transfer(device), SmallVec::new(), smallvec![t.clone()], smallvec![t.spec().clone()]);
+    Tensor::first(publish(node))
 }
 
 /// Adds the tapes that must record the node; what its gradient rule reads, or `None` if no tape records it.

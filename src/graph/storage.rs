@@ -1,5 +1,7 @@
-//! Storages: checked handles into the CPU's pools that give their memory back when the last value goes.
+//! Storages: checked handles into the pools of a device that give their memory back when the last value goes.
 use super::node::Spec;
+use crate::backend::gpu;
+use crate::device::{Device, MAX_GPUS};
 use crate::error::{Error, Result};
 use crate::pool::{Allocator, Handle, PoolError, PoolId, Pools};
 use parking_lot::Mutex;
@@ -7,7 +9,7 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 /// Cache lines and vector registers want this alignment.
 const ALIGN: usize = 64;
@@ -23,25 +25,47 @@ pub struct Label {
     pub place: Option<Box<str>>,
 }
 
-/// Host memory, aligned for vector loads and freed when dropped, or borrowed.
+/// Memory of a device.
 #[derive(Debug)]
-pub struct HostBuffer {
-    ptr: NonNull<u8>,
-    layout: Layout,
-    /// Somebody else's memory, which stays theirs.
-    is_borrowed: bool,
+enum Memory {
+    /// Of the host, aligned for vector loads and freed when dropped, or borrowed.
+    Host {
+        ptr: NonNull<u8>,
+        layout: Layout,
+        /// Somebody else's memory, which stays theirs.
+        is_borrowed: bool,
+    },
+    /// Of an adapter. A running plan holds it too.
+    Gpu(Arc<gpu::Buffer>),
+}
+
+/// A piece of memory of a device.
+#[derive(Debug)]
+pub struct Buffer {
+    memory: Memory,
     /// Of the storage that has the buffer; a free buffer keeps its last one.
     label: Option<Box<Label>>,
 }
 
 // SAFETY: a buffer owns its memory; who may touch it when is for the plan that holds it.
-unsafe impl Send for HostBuffer {}
-unsafe impl Sync for HostBuffer {}
+unsafe impl Send for Buffer {}
+unsafe impl Sync for Buffer {}
 
-impl HostBuffer {
-    /// The first byte.
-    pub fn ptr(&self) -> *mut u8 {
-        self.ptr.as_ptr()
+impl Buffer {
+    /// The first byte of host memory.
+    pub fn ptr(&self) -> Result<*mut u8> {
+        match &self.memory {
+            Memory::Host { ptr, .. } => Ok(ptr.as_ptr()),
+            Memory::Gpu(_) => Err(Error::Internal("the host was to read a device's memory")),
+        }
+    }
+
+    /// An adapter's buffer.
+    pub fn gpu(&self) -> Result<&Arc<gpu::Buffer>> {
+        match &self.memory {
+            Memory::Gpu(buffer) => Ok(buffer),
+            Memory::Host { .. } => Err(Error::Internal("an adapter was to read the host's memory")),
+        }
     }
 
     /// Says what it holds from now on.
@@ -65,12 +89,12 @@ impl HostBuffer {
     }
 }
 
-impl Drop for HostBuffer {
+impl Drop for Buffer {
     fn drop(&mut self) {
-        if !self.is_borrowed {
-            TAKEN.fetch_sub(self.layout.size(), Relaxed);
+        if let Memory::Host { ptr, layout, is_borrowed: false } = &self.memory {
+            TAKEN.fetch_sub(layout.size(), Relaxed);
             // SAFETY: allocated with this layout in `allocate` and freed nowhere else.
-            unsafe { dealloc(self.ptr.as_ptr(), self.layout) }
+            unsafe { dealloc(ptr.as_ptr(), *layout) }
         }
     }
 }
@@ -96,42 +120,56 @@ static MACHINE: LazyLock<usize> = LazyLock::new(|| {
     kib("MemTotal:").map_or(usize::MAX, |memory| memory.saturating_add(kib("SwapTotal:").unwrap_or(0)).saturating_mul(1024))
 });
 
-/// The host's allocator.
+fn host_memory(bytes: usize) -> Option<Memory> {
+    let layout = Layout::from_size_align(bytes.max(ALIGN), ALIGN).ok()?;
+    let taken = TAKEN.fetch_add(layout.size(), Relaxed).saturating_add(layout.size());
+    let is_granted = taken <= LIMIT.load(Relaxed) && taken <= *MACHINE;
+    // SAFETY: the layout's size is not zero.
+    let ptr = if is_granted { NonNull::new(unsafe { alloc(layout) }) } else { None };
+    if ptr.is_none() {
+        TAKEN.fetch_sub(layout.size(), Relaxed);
+    }
+    Some(Memory::Host { ptr: ptr?, layout, is_borrowed: false })
+}
+
+/// A device's allocator.
 #[derive(Debug)]
-pub struct HostAllocator;
+pub struct DeviceAllocator(Device);
 
-impl Allocator for HostAllocator {
-    type Buffer = HostBuffer;
+impl Allocator for DeviceAllocator {
+    type Buffer = Buffer;
 
-    fn allocate(&self, class_bytes: usize) -> Option<HostBuffer> {
-        let layout = Layout::from_size_align(class_bytes.max(ALIGN), ALIGN).ok()?;
-        let taken = TAKEN.fetch_add(layout.size(), Relaxed).saturating_add(layout.size());
-        let is_granted = taken <= LIMIT.load(Relaxed) && taken <= *MACHINE;
-        // SAFETY: the layout's size is not zero.
-        let ptr = if is_granted { NonNull::new(unsafe { alloc(layout) }) } else { None };
-        if ptr.is_none() {
-            TAKEN.fetch_sub(layout.size(), Relaxed);
-        }
-        Some(HostBuffer { ptr: ptr?, layout, is_borrowed: false, label: None })
+    fn allocate(&self, class_bytes: usize) -> Option<Buffer> {
+        let memory = match self.0.gpu_index() {
+            None => host_memory(class_bytes)?,
+            Some(index) => Memory::Gpu(Arc::new(gpu::gpu(index).ok()?.allocate(class_bytes)?)),
+        };
+        Some(Buffer { memory, label: None })
     }
 
-    fn is_reusable(&self, buffer: &HostBuffer) -> bool {
-        !buffer.is_borrowed
+    fn is_reusable(&self, buffer: &Buffer) -> bool {
+        !matches!(buffer.memory, Memory::Host { is_borrowed: true, .. })
     }
 }
 
-/// The pools of the CPU.
-pub type CpuPools = Pools<HostAllocator>;
+/// The pools of a device.
+pub type DevicePools = Pools<DeviceAllocator>;
 
-static CPU: LazyLock<Mutex<CpuPools>> = LazyLock::new(|| Mutex::new(Pools::new(HostAllocator, "cpu")));
+static POOLS: [OnceLock<Mutex<DevicePools>>; MAX_GPUS + 1] = [const { OnceLock::new() }; MAX_GPUS + 1];
 
-/// The CPU's pools, behind their lock.
-pub fn cpu() -> &'static Mutex<CpuPools> {
-    &CPU
+/// A device's pools, behind their lock.
+pub fn pools(device: Device) -> &'static Mutex<DevicePools> {
+    POOLS[device.position()].get_or_init(|| Mutex::new(Pools::new(DeviceAllocator(device), device.to_string())))
+}
+
+/// The devices whose pools have been used.
+pub fn pooled_devices() -> impl Iterator<Item = Device> {
+    (0..=MAX_GPUS).filter(|&i| POOLS[i].get().is_some()).map(|i| Device::at(i as u8))
 }
 
 /// One storage: released when the last value that names it goes.
 pub struct Storage {
+    device: Device,
     handle: Mutex<Handle>,
     /// Keeps borrowed memory alive. Dropped after the handle was released, when no lock is held: dropping it may run anything.
     owner: Option<Box<dyn Any + Send + Sync>>,
@@ -139,14 +177,23 @@ pub struct Storage {
 
 impl std::fmt::Debug for Storage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Storage").field("handle", &self.handle).field("is_borrowed", &self.is_borrowed()).finish()
+        f.debug_struct("Storage")
+            .field("device", &self.device)
+            .field("handle", &self.handle)
+            .field("is_borrowed", &self.is_borrowed())
+            .finish()
     }
 }
 
 impl Storage {
     /// Owns what the handle names from now on.
-    pub fn new(handle: Handle) -> Storage {
-        Storage { handle: Mutex::new(handle), owner: None }
+    pub fn new(device: Device, handle: Handle) -> Storage {
+        Storage { device, handle: Mutex::new(handle), owner: None }
+    }
+
+    /// Where it lies.
+    pub fn device(&self) -> Device {
+        self.device
     }
 
     /// Whether the memory is somebody else's: it is never written to.
@@ -159,18 +206,23 @@ impl Storage {
         *self.handle.lock()
     }
 
-    /// Where the bytes are, after checking the handle.
-    pub fn ptr(&self, pools: &CpuPools) -> std::result::Result<*mut u8, PoolError> {
-        Ok(pools.get(self.handle())?.ptr())
+    /// Where the bytes are on the host, after checking the handle.
+    pub fn ptr(&self, pools: &DevicePools) -> Result<*mut u8> {
+        pools.get(self.handle())?.ptr()
+    }
+
+    /// The adapter's buffer, after checking the handle.
+    pub fn gpu(&self, pools: &DevicePools) -> Result<Arc<gpu::Buffer>> {
+        Ok(pools.get(self.handle())?.gpu()?.clone())
     }
 
     /// Bytes of its size class.
     pub fn bytes(&self) -> Result<usize> {
-        Ok(cpu().lock().bytes(self.handle())?)
+        Ok(pools(self.device).lock().bytes(self.handle())?)
     }
 
     /// Changes the owner without a copy; the old handle becomes stale.
-    pub fn move_to(&self, pools: &mut CpuPools, pool: PoolId) -> Result<()> {
+    pub fn move_to(&self, pools: &mut DevicePools, pool: PoolId) -> Result<()> {
         let mut handle = self.handle.lock();
         *handle = pools.move_to(*handle, pool)?;
         Ok(())
@@ -180,19 +232,24 @@ impl Storage {
 impl Drop for Storage {
     fn drop(&mut self) {
         // A handle made stale by a reset has nothing left to give back.
-        let _ = cpu().lock().release(*self.handle.get_mut());
+        let _ = pools(self.device).lock().release(*self.handle.get_mut());
     }
 }
 
-/// A new persistent storage for a leaf with this shape and dtype, and where its bytes are.
+/// A new persistent storage on the host for a leaf with this shape and dtype, and where its bytes are.
 pub fn persistent_storage(spec: &Spec) -> Result<(Arc<Storage>, *mut u8)> {
-    let mut pools = cpu().lock();
+    let storage = new_storage(Device::CPU, spec)?;
+    let ptr = storage.ptr(&pools(Device::CPU).lock())?;
+    Ok((storage, ptr))
+}
+
+/// A new persistent storage for a leaf with this shape and dtype.
+pub fn new_storage(device: Device, spec: &Spec) -> Result<Arc<Storage>> {
+    let mut pools = pools(device).lock();
     let pool = pools.persistent();
     let handle = pools.alloc(pool, spec.bytes()).map_err(|error| describe(&pools, error, "tensor"))?;
-    let buffer = pools.get_mut(handle)?;
-    buffer.set_label("leaf", spec, None);
-    let ptr = buffer.ptr();
-    Ok((Arc::new(Storage::new(handle)), ptr))
+    pools.get_mut(handle)?.set_label("leaf", spec, None);
+    Ok(Arc::new(Storage::new(device, handle)))
 }
 
 /// A storage over memory that `owner` keeps alive and that is never written to.
@@ -201,16 +258,17 @@ pub fn persistent_storage(spec: &Spec) -> Result<(Arc<Storage>, *mut u8)> {
 /// The `bytes` from `ptr` on are readable as long as `owner` lives.
 pub unsafe fn borrowed_storage(ptr: NonNull<u8>, bytes: usize, owner: Box<dyn Any + Send + Sync>) -> Result<Arc<Storage>> {
     let layout = Layout::from_size_align(bytes, 1).map_err(|_| Error::Internal("a borrowed array is too large"))?;
-    let mut pools = cpu().lock();
+    let memory = Memory::Host { ptr, layout, is_borrowed: true };
+    let mut pools = pools(Device::CPU).lock();
     let pool = pools.persistent();
     pools.lend_buffer(bytes);
-    let handle = pools.adopt(pool, bytes, HostBuffer { ptr, layout, is_borrowed: true, label: None }, false)?;
+    let handle = pools.adopt(pool, bytes, Buffer { memory, label: None }, false)?;
     drop(pools);
-    Ok(Arc::new(Storage { handle: Mutex::new(handle), owner: Some(owner) }))
+    Ok(Arc::new(Storage { device: Device::CPU, handle: Mutex::new(handle), owner: Some(owner) }))
 }
 
 /// A refusal of the pools as an error; of memory, with what was asked for and what the largest storages hold.
-pub fn describe(pools: &CpuPools, error: PoolError, op: &'static str) -> Error {
+pub fn describe(pools: &DevicePools, error: PoolError, op: &'static str) -> Error {
     let PoolError::OutOfMemory { device, bytes, active, reserved, largest } = &error else { return error.into() };
     let mut message = format!(
         "out of memory on {device}: {bytes} bytes were asked for with {active} bytes active and {reserved} bytes reserved, after \
@@ -218,7 +276,7 @@ pub fn describe(pools: &CpuPools, error: PoolError, op: &'static str) -> Error {
     );
     for (i, (handle, bytes)) in largest.iter().enumerate() {
         message += if i == 0 { "; largest holders: " } else { ", " };
-        message += &match pools.get(*handle).ok().and_then(HostBuffer::label) {
+        message += &match pools.get(*handle).ok().and_then(Buffer::label) {
             Some(Label { op, spec, place }) => {
                 let place = place.as_ref().map_or(String::new(), |p| format!(" at {p}"));
                 format!("{bytes} bytes {op} {:?} {}{place} (pool '{}')", spec.shape, spec.dtype, handle.pool_name())

@@ -180,6 +180,7 @@ pub fn from_i64(values: &[i64], shape: &[usize]) -> Result<Tensor> {
     // SAFETY: the storage is new, as long as the values, and aligned for them.
     unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), ptr.cast(), values.len()) };
     let leaf = Tensor::leaf(Value::new(storage, Layout::contiguous(shape)), DType::I64, None);
+    leaf.node.placing.set_guest();
     log_leaf(&leaf, &[], || values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>());
     Ok(leaf)
 }

@@ -15,6 +15,7 @@ pub mod reduce;
 mod rule;
 pub mod softmax;
 pub mod sort;
+pub mod transfer;
 pub mod unary;
 pub mod update;
 pub mod view;
@@ -49,6 +50,7 @@ pub fn rule(op: &Op) -> &'static dyn Rule {
         Op::IndexPut(_) => &index::IndexPut,
         Op::TakeAlong(_) => &index::TakeAlong,
         Op::ScatterAlong(_) => &index::ScatterAlong,
+        Op::Transfer(_) => &transfer::Transfer,
         Op::Custom => &custom::Custom,
         Op::Leaf | Op::Const | Op::Arange | Op::ArgExtreme(..) | Op::Random(_) | Op::Update(_) => &NONE,
     }

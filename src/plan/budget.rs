@@ -2,10 +2,12 @@
 use super::flow::Flow;
 use super::lower::{Lowered, Temp, lower};
 use super::place::{Placement, place_tightly};
+use super::prepare::prepare;
 use super::program::Program;
 use super::rebuild::{Rule, schedule};
 use super::refine::refine;
 use super::{Kept, Launch, Loc, Operand, PlanOptions};
+use crate::backend::Prepared;
 use crate::error::{Error, Result};
 use crate::graph::{Node, TapeCore, is_any_limited, limiting_tapes};
 use std::sync::Arc;
@@ -101,6 +103,8 @@ impl Candidate {
 pub(super) struct Planner<'a> {
     program: &'a Program,
     pub plain: Lowered,
+    /// Its kernels.
+    pub prepared: Vec<Arc<Prepared>>,
     flow: Flow,
     /// Bytes of what outlives the plan.
     kept: usize,
@@ -109,10 +113,11 @@ pub(super) struct Planner<'a> {
 impl<'a> Planner<'a> {
     /// Lowers the program.
     pub fn new(program: &'a Program, options: PlanOptions) -> Result<Planner<'a>> {
-        let plain = lower(program, options)?;
+        let mut plain = lower(program, options)?;
+        let prepared = prepare(program, &mut plain)?;
         let flow = Flow::new(program, &plain, options.deterministic);
         let kept = place_tightly(program, &plain).buffers.iter().sum();
-        Ok(Planner { program, plain, flow, kept })
+        Ok(Planner { program, plain, prepared, flow, kept })
     }
 
     /// The program as it is.
@@ -212,7 +217,7 @@ fn in_order(plain: &Lowered, order: &[u32]) -> Lowered {
             }
         }
         let (kernel, shape, args) = (launch.kernel.clone(), launch.shape.clone(), launch.args.clone());
-        launches.push(Launch { kernel, shape, ins, outs, args, node: launch.node });
+        launches.push(Launch { kernel, shape, ins, outs, scratch: launch.scratch, args, node: launch.node });
     }
     let kept = |k: &Kept| Kept { node: k.node, out: k.out, loc: renamed(&newest, k.loc), layout: k.layout.clone() };
     let kept = plain.kept.iter().map(kept).collect();

@@ -117,5 +117,5 @@ pub fn cache_stats() -> CacheStats {
 
 /// Forgets every plan and count.
 pub fn clear_cache() {
-    super::lock_engine().cache = Cache::default();
+    super::lock_engine().forget_plans();
 }

@@ -6,10 +6,12 @@ use super::listing::{LaunchRow, rows};
 use super::make::plan_of;
 use super::program::Program;
 use super::run::{self, failures, is_failure_alive};
+use super::transfer::{carry_out, pending_transfers};
 use super::{Plan, options};
 use crate::backend::cpu;
+use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::graph::{Budget, Node, Tensor, is_any_limited, is_forecasting, pending_roots};
+use crate::graph::{Budget, Node, Tensor, is_any_limited, is_forecasting, pending_roots, settle};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,6 +21,13 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError};
 #[derive(Default)]
 pub struct Engine {
     pub(crate) cache: Cache,
+}
+
+impl Engine {
+    /// Forgets every plan.
+    pub fn forget_plans(&mut self) {
+        self.cache = Cache::default();
+    }
 }
 
 // The standard library's lock: one that keeps lists of waiting threads would still wake a parent's after a fork.
@@ -122,6 +131,35 @@ pub fn try_evaluate_pending(also: &[Tensor]) -> Result<()> {
 }
 
 fn evaluate_locked(roots: &[Tensor], engine: &mut Engine) -> Result<()> {
+    for transfer in pending_transfers(roots) {
+        let input = transfer.state.lock().inputs.first().cloned();
+        if let Some(input) = input
+            && input.value().is_none()
+        {
+            evaluate_on_one(&[input], engine)?;
+        }
+        carry_out(&transfer)?;
+    }
+    by_device(roots, &mut |roots| evaluate_on_one(roots, engine))
+}
+
+/// Calls `each` with the tensors of every device; those whose device is open are computed on the CPU.
+fn by_device(roots: &[Tensor], each: &mut dyn FnMut(&[Tensor]) -> Result<()>) -> Result<()> {
+    roots.iter().for_each(|t| settle(&t.node, Device::CPU));
+    let Some(first) = roots.first() else { return Ok(()) };
+    if roots.iter().all(|t| t.device() == first.device()) {
+        return each(roots);
+    }
+    let mut rest = roots.to_vec();
+    while let Some(device) = rest.first().map(Tensor::device) {
+        let (these, others): (Vec<Tensor>, Vec<Tensor>) = rest.into_iter().partition(|t| t.device() == device);
+        each(&these)?;
+        rest = others;
+    }
+    Ok(())
+}
+
+fn evaluate_on_one(roots: &[Tensor], engine: &mut Engine) -> Result<()> {
     let options = options();
     let (program, room, plan, cache_hit) = match planned(roots, engine, false)? {
         Some(planned) => planned,
@@ -188,7 +226,7 @@ pub fn check_budget(roots: &[Tensor]) -> Result<()> {
     if !is_any_limited() {
         return Ok(());
     }
-    evaluate_all(roots, |all| planned(all, &mut lock_engine(), true).map(|_| ()))
+    evaluate_all(roots, |all| by_device(all, &mut |these| planned(these, &mut lock_engine(), true).map(|_| ())))
 }
 
 /// Computes every pending tensor of this thread that Python holds, with `also`. A tensor whose evaluation fails is left out with what

@@ -56,7 +56,7 @@ pub(super) fn rows(plan: &Plan) -> Vec<LaunchRow> {
         },
         shape: launch.shape.to_vec(),
         ins: launch.ins.iter().map(operand).collect(),
-        outs: launch.outs.iter().map(operand).collect(),
+        outs: launch.results().iter().map(operand).collect(),
     };
     plan.launches.iter().map(row).collect()
 }

@@ -125,7 +125,7 @@ impl Lowering<'_> {
             self.vals[i][o] = Some(Val { loc: out.loc, layout: out.layout.clone() });
             outs.push(out);
         }
-        self.launches.push(Launch { kernel, shape, ins, outs, args, node: i as u32 });
+        self.launches.push(Launch { kernel, shape, ins, outs, scratch: 0, args, node: i as u32 });
         Ok(())
     }
 
@@ -175,6 +175,7 @@ impl Lowering<'_> {
             shape: Shape::new(),
             ins: Vec::new(),
             outs: vec![one],
+            scratch: 0,
             args: vec![arg],
             node: i as u32,
         });
@@ -209,6 +210,7 @@ impl Lowering<'_> {
             shape,
             ins: vec![input],
             outs: vec![out],
+            scratch: 0,
             args: Vec::new(),
             node: i as u32,
         });
@@ -311,6 +313,7 @@ impl Lowering<'_> {
             shape: spec.shape.clone(),
             ins: vec![],
             outs: vec![out],
+            scratch: 0,
             args: vec![arg],
             node: i as u32,
         };

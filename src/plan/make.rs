@@ -3,10 +3,11 @@ use super::budget::{Candidate, Planner, Room};
 use super::cache::Cache;
 use super::lower::{Lowered, lower};
 use super::place::{Placement, peak, place};
+use super::prepare::prepare;
 use super::program::{Program, in_place};
 use super::work::work;
 use super::{Plan, PlanOptions};
-use crate::backend::cpu::{self, Prepared};
+use crate::backend::Prepared;
 use crate::backend::op::Op;
 use crate::error::Result;
 use std::sync::Arc;
@@ -36,9 +37,9 @@ pub(super) fn plan_of(
 
 /// The plan of a program that no budget bounds.
 pub(super) fn make(program: &Program, options: PlanOptions) -> Result<Plan> {
-    let lowered = lower(program, options)?;
+    let mut lowered = lower(program, options)?;
+    let prepared = prepare(program, &mut lowered)?;
     let placement = place(program, &lowered);
-    let prepared = lowered.launches.iter().map(|l| Ok(Arc::new(cpu::prepare(&l.kernel)?))).collect::<Result<Vec<_>>>()?;
     let work = lowered.launches.iter().map(work).sum();
     Ok(finished(program, lowered, placement, prepared, (work, work), 0))
 }
@@ -65,8 +66,7 @@ fn make_within(program: &Program, room: &Room, options: PlanOptions, cache: &mut
 }
 
 fn from_candidate(program: &Program, planner: &Planner, candidate: Candidate) -> Result<Plan> {
-    let kernels = planner.plain.launches.iter().map(|l| Ok(Arc::new(cpu::prepare(&l.kernel)?))).collect::<Result<Vec<_>>>()?;
-    let prepared = candidate.origin.iter().map(|&l| kernels[l as usize].clone()).collect();
+    let prepared = candidate.origin.iter().map(|&l| planner.prepared[l as usize].clone()).collect();
     let rebuilds = candidate.origin.len() - planner.plain.launches.len();
     let plain_work = planner.plain.launches.iter().map(work).sum();
     Ok(finished(program, candidate.lowered, candidate.placement, prepared, (candidate.work, plain_work), rebuilds))

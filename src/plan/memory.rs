@@ -1,19 +1,30 @@
 //! The memory of one run: where its leaves and buffers are, and how many bytes of it live from launch to launch.
 use super::program::Program;
 use super::{Loc, Operand, Place, Plan, Step};
-use crate::backend::cpu::View;
+use crate::backend::{cpu, gpu};
+use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::graph::{CpuPools, HostBuffer, cpu as cpu_pools, describe};
+use crate::graph::{Buffer, DevicePools, describe, pools};
 use crate::pool::ScopeId;
+use std::sync::Arc;
 
 /// Units of work of the average launch from which telling the pools at every launch costs nothing that could be measured.
 const STEPWISE_WORK: u64 = 1 << 16;
 
+/// Where a leaf is.
+enum LeafPlace {
+    /// Its first element in the host's memory.
+    Host(*mut u8),
+    /// Its storage in an adapter's, and the bytes from there to its first element.
+    Gpu(Arc<gpu::Buffer>, usize),
+}
+
 /// Where each leaf and each of the plan's buffers is.
 pub(super) struct Memory {
-    leaves: Vec<*mut u8>,
-    pub buffers: Vec<Option<HostBuffer>>,
-    arena: Option<HostBuffer>,
+    device: Device,
+    leaves: Vec<LeafPlace>,
+    pub buffers: Vec<Option<Buffer>>,
+    arena: Option<Buffer>,
 }
 
 // SAFETY: a run has its buffers to itself and shares leaves for reading; the plan orders its launches one after the other.
@@ -22,14 +33,18 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// Checks every leaf's handle and takes every buffer, before the first kernel.
     pub fn new(plan: &Plan, program: &Program, is_observed: bool, room: Option<usize>) -> Result<(Memory, Live)> {
-        let mut pools = cpu_pools().lock();
+        let device = program.device;
+        let mut pools = pools(device).lock();
         let mut leaves = Vec::with_capacity(program.leaves.len());
         for leaf in &program.leaves {
-            let ptr = leaf.value.storage.ptr(&pools)?;
-            // SAFETY: the value's offset lies inside its storage.
-            leaves.push(unsafe { ptr.add(leaf.value.layout.offset * leaf.dtype.size_bytes()) });
+            let offset = leaf.value.layout.offset * leaf.dtype.size_bytes();
+            leaves.push(match device.is_cpu() {
+                // SAFETY: the value's offset lies inside its storage.
+                true => LeafPlace::Host(unsafe { leaf.value.storage.ptr(&pools)?.add(offset) }),
+                false => LeafPlace::Gpu(leaf.value.storage.gpu(&pools)?, offset),
+            });
         }
-        let mut memory = Memory { leaves, buffers: Vec::with_capacity(plan.buffers.len()), arena: None };
+        let mut memory = Memory { device, leaves, buffers: Vec::with_capacity(plan.buffers.len()), arena: None };
         let most = room.map(|room| pools.stats().reserved - pools.stats().cached + room);
         let former = pools.set_ceiling(most);
         let taken = memory.take(&mut pools, plan);
@@ -44,10 +59,10 @@ impl Memory {
         }
         let is_stepwise = is_observed || plan.work >= STEPWISE_WORK * plan.launches.len() as u64;
         let (before, scope) = (pools.stats().active, pools.open_peak_scope());
-        Ok((memory, Live { before, scope, is_stepwise, bytes: 0, peak: 0, ended: 0 }))
+        Ok((memory, Live { device, before, scope, is_stepwise, bytes: 0, peak: 0, ended: 0 }))
     }
 
-    fn take(&mut self, pools: &mut CpuPools, plan: &Plan) -> Result<()> {
+    fn take(&mut self, pools: &mut DevicePools, plan: &Plan) -> Result<()> {
         for &bytes in &plan.buffers {
             let buffer = pools.take_buffer(bytes);
             self.buffers.push(Some(buffer.map_err(|error| describe(pools, error, "evaluation"))?));
@@ -59,28 +74,52 @@ impl Memory {
         Ok(())
     }
 
+    /// Where an operand begins on the host.
     pub fn ptr(&self, plan: &Plan, operand: &Operand) -> Result<*mut u8> {
-        let base = match operand.loc {
-            Loc::Leaf(l) => self.leaves[l as usize],
-            Loc::Temp(t) => match plan.places[t as usize] {
-                Place::Leaf(l) => self.leaves[l as usize],
-                Place::Arena(offset) => {
-                    let arena = self.arena.as_ref().ok_or(Error::Internal("plan: the common buffer is gone"))?;
-                    // SAFETY: what lies at an offset ends inside the buffer; `place_tightly` saw to it.
-                    unsafe { arena.ptr().add(offset) }
-                }
-                Place::Buffer(b) => {
-                    self.buffers[b as usize].as_ref().map(HostBuffer::ptr).ok_or(Error::Internal("plan: a buffer is gone"))?
-                }
+        let base = match self.home(plan, operand)? {
+            Home::Leaf(l) => match &self.leaves[l as usize] {
+                LeafPlace::Host(ptr) => *ptr,
+                LeafPlace::Gpu(..) => return Err(Error::Internal("plan: a leaf on another device")),
             },
-            Loc::Scalar(_) => return Err(Error::Internal("plan: a number has no memory")),
+            // SAFETY: what lies at an offset ends inside the buffer; `place_tightly` saw to it.
+            Home::Buffer(buffer, offset) => unsafe { buffer.ptr()?.add(offset) },
         };
         // SAFETY: layouts were derived from the operand's storage when the plan was made, so the offset lies inside it.
         Ok(unsafe { base.add(operand.layout.offset * operand.dtype.size_bytes()) })
     }
 
-    pub fn view<'a>(&self, plan: &Plan, operand: &'a Operand) -> Result<View<'a>> {
-        Ok(View {
+    /// Where an operand begins on an adapter.
+    pub fn place(&self, plan: &Plan, operand: &Operand) -> Result<gpu::Place<'_>> {
+        let own = operand.layout.offset * operand.dtype.size_bytes();
+        Ok(match self.home(plan, operand)? {
+            Home::Leaf(l) => match &self.leaves[l as usize] {
+                LeafPlace::Gpu(buffer, offset) => gpu::Place { buffer, base: 0, offset: offset + own },
+                LeafPlace::Host(_) => return Err(Error::Internal("plan: a leaf on another device")),
+            },
+            Home::Buffer(buffer, base) => gpu::Place { buffer: buffer.gpu()?, base, offset: own },
+        })
+    }
+
+    fn home(&self, plan: &Plan, operand: &Operand) -> Result<Home<'_>> {
+        Ok(match operand.loc {
+            Loc::Leaf(l) => Home::Leaf(l),
+            Loc::Temp(t) => match plan.places[t as usize] {
+                Place::Leaf(l) => Home::Leaf(l),
+                Place::Arena(offset) => {
+                    Home::Buffer(self.arena.as_ref().ok_or(Error::Internal("plan: the common buffer is gone"))?, offset)
+                }
+                Place::Buffer(b) => {
+                    let buffer = self.buffers[b as usize].as_ref();
+                    Home::Buffer(buffer.ok_or(Error::Internal("plan: a buffer is gone"))?, 0)
+                }
+            },
+            Loc::Scalar(_) => return Err(Error::Internal("plan: a number has no memory")),
+        })
+    }
+
+    /// An operand as a CPU kernel sees it.
+    pub fn view<'a>(&self, plan: &Plan, operand: &'a Operand) -> Result<cpu::View<'a>> {
+        Ok(cpu::View {
             ptr: self.ptr(plan, operand)?,
             dtype: operand.dtype,
             shape: &operand.layout.shape,
@@ -90,10 +129,11 @@ impl Memory {
 
     /// Gives back what was not kept.
     pub fn end(self, plan: &Plan) {
-        self.give_back(&mut cpu_pools().lock(), plan);
+        let pools = pools(self.device);
+        self.give_back(&mut pools.lock(), plan);
     }
 
-    fn give_back(self, pools: &mut CpuPools, plan: &Plan) {
+    fn give_back(self, pools: &mut DevicePools, plan: &Plan) {
         for (buffer, &bytes) in self.buffers.into_iter().zip(&plan.buffers) {
             if let Some(buffer) = buffer {
                 pools.give_buffer(bytes, buffer);
@@ -105,9 +145,16 @@ impl Memory {
     }
 }
 
+/// What holds an operand.
+enum Home<'a> {
+    Leaf(u32),
+    Buffer(&'a Buffer, usize),
+}
+
 /// The running sum of one run, and what the pools have been told of it: launch by launch where launches are long or somebody looks, else
 /// all at once afterwards, which gives the same peaks.
 pub(super) struct Live {
+    device: Device,
     /// What was active before.
     pub before: usize,
     scope: ScopeId,
@@ -127,7 +174,7 @@ impl Live {
         if !self.is_stepwise {
             return Ok(self.before + self.bytes);
         }
-        let mut pools = cpu_pools().lock();
+        let mut pools = pools(self.device).lock();
         let pool = pools.persistent();
         pools.note_dead(pool, std::mem::take(&mut self.ended))?;
         pools.note_born(pool, step.born)?;
@@ -141,14 +188,14 @@ impl Live {
     }
 
     /// A temporary becomes a storage, which counts for itself: the pools take it off here.
-    pub fn adopt(&mut self, pools: &mut CpuPools, bytes: usize) -> Result<()> {
+    pub fn adopt(&mut self, pools: &mut DevicePools, bytes: usize) -> Result<()> {
         self.bytes -= bytes;
         Ok(pools.note_dead(pools.persistent(), bytes)?)
     }
 
     /// After the last launch: the pools count what is alive, and have seen the peak.
     pub fn settle(&mut self) -> Result<()> {
-        let mut pools = cpu_pools().lock();
+        let mut pools = pools(self.device).lock();
         let pool = pools.persistent();
         if !self.is_stepwise {
             pools.note_born(pool, self.peak)?;
@@ -162,6 +209,6 @@ impl Live {
     pub fn close(mut self) -> Result<usize> {
         self.ended += std::mem::take(&mut self.bytes);
         self.settle()?;
-        Ok(cpu_pools().lock().close_peak_scope(self.scope))
+        Ok(pools(self.device).lock().close_peak_scope(self.scope))
     }
 }

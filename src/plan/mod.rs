@@ -15,10 +15,13 @@ mod make;
 mod memory;
 mod observe;
 mod place;
+mod prepare;
 mod program;
 mod rebuild;
 mod refine;
 mod run;
+mod run_gpu;
+mod transfer;
 mod work;
 
 pub use cache::{CacheStats, cache_stats, clear_cache};
@@ -30,9 +33,9 @@ pub use forecast::{PlanForecast, forecast};
 pub use listing::{LaunchRow, OperandRow};
 pub use lives::Life;
 pub use observe::{LaunchEvent, Observer, observe};
+pub use transfer::{read_bytes, write_bytes};
 
-use crate::backend::Kernel;
-use crate::backend::cpu::Prepared;
+use crate::backend::{Kernel, Prepared};
 use crate::dtype::DType;
 use crate::layout::Layout;
 use crate::shape::Shape;
@@ -66,11 +69,21 @@ pub(crate) struct Launch {
     /// The iteration shape.
     pub shape: Shape,
     pub ins: Vec<Operand>,
+    /// Outputs; the last `scratch` of them are memory that the kernel alone needs.
     pub outs: Vec<Operand>,
+    /// How many.
+    pub scratch: usize,
     /// Positions among the plan's args.
     pub args: Vec<u32>,
     /// The node it stands for, for messages.
     pub node: u32,
+}
+
+impl Launch {
+    /// What it computes.
+    pub fn results(&self) -> &[Operand] {
+        &self.outs[..self.outs.len() - self.scratch]
+    }
 }
 
 /// Where a temporary's bytes are.

@@ -2,6 +2,7 @@
 use super::PlanOptions;
 use super::key::WordSink;
 use crate::backend::op::{Op, UpdateKind};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Node, Stage, Tensor, Value};
@@ -29,7 +30,6 @@ pub(crate) struct Leaf {
 }
 
 /// One evaluation, ready to be keyed.
-#[derive(Default)]
 pub(crate) struct Program {
     pub nodes: Vec<Arc<Node>>,
     pub inputs: Vec<SmallVec<[Input; 2]>>,
@@ -42,6 +42,8 @@ pub(crate) struct Program {
     /// Where each node's args begin.
     pub arg_start: Vec<u32>,
     pub key: Vec<u64>,
+    /// Where it is computed.
+    pub device: Device,
 }
 
 static EPOCH: AtomicU64 = AtomicU64::new(1);
@@ -143,7 +145,7 @@ fn may_fail(op: &Op) -> bool {
 /// Whether a launch of the op may run a second time in the same plan: with the same inputs it gives the same bits, and a kernel that may
 /// refuse its values has not done so the first time.
 pub(super) fn is_repeatable(op: &Op) -> bool {
-    !matches!(op, Op::Update(_) | Op::Custom)
+    !matches!(op, Op::Update(_) | Op::Transfer(_) | Op::Custom)
 }
 
 /// A leaf node met on the walk, and how often the program reads it.
@@ -168,8 +170,9 @@ fn meet(leaves: &mut Vec<Leaf>, t: &Tensor) -> Result<Met> {
 }
 
 impl Program {
-    /// The program that computes the roots.
+    /// The program that computes the roots, which are on one device.
     pub fn new(roots: &[Tensor], options: PlanOptions) -> Result<Program> {
+        let device = roots.iter().find_map(Tensor::device).unwrap_or(Device::CPU);
         let walk = Walk::new();
         let nodes = collect(roots, walk)?;
         let n = nodes.len();
@@ -178,8 +181,11 @@ impl Program {
             inputs: Vec::with_capacity(n),
             keep: vec![0; n],
             saved_only: vec![0; n],
+            leaves: Vec::new(),
+            args: Vec::new(),
             arg_start: Vec::with_capacity(n),
-            ..Program::default()
+            key: Vec::new(),
+            device,
         };
         let mut met: Vec<Met> = Vec::new();
         let mut reads: Vec<SmallVec<[u32; 2]>> = p.nodes.iter().map(|n| SmallVec::from_elem(0, n.outs.len())).collect();
@@ -294,7 +300,7 @@ impl Program {
     /// Everything a plan depends on, as words.
     fn write_key(&mut self, options: PlanOptions) {
         let mut sink = WordSink(Vec::with_capacity(self.nodes.len() * 16 + self.leaves.len() * 8));
-        (options.fuse, options.anomaly, options.deterministic, self.nodes.len(), self.leaves.len()).hash(&mut sink);
+        (self.device, options.fuse, options.anomaly, options.deterministic, self.nodes.len(), self.leaves.len()).hash(&mut sink);
         // Replays are kept apart, so where they begin is part of the structure.
         let mut phase = 0;
         for (i, node) in self.nodes.iter().enumerate() {

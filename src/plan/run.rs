@@ -3,14 +3,17 @@ use super::lives::lives;
 use super::memory::{Live, Memory};
 use super::observe::{LaunchEvent, observer};
 use super::program::Program;
-use super::{Kept, Launch, Loc, Place, Plan};
-use crate::backend::cpu::{self, Prepared, View};
+use super::{Kept, Launch, Loc, Operand, Place, Plan, run_gpu};
+use crate::backend::cpu::{self, View};
 use crate::backend::transfers::count_arguments;
+use crate::backend::{Prepared, gpu};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Node, Storage, Value, cpu as cpu_pools};
+use crate::graph::{DevicePools, Node, Storage, Value, pools};
 use crate::layout::Layout;
 use crate::pool::PoolId;
+use crate::shape::elems;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -62,8 +65,11 @@ pub(super) fn run(plan: &Plan, program: &Program, anomaly: bool, room: Option<us
             observer(&LaunchEvent { index, node, live_bytes, made: &made[index] });
         }
     };
-    let ran =
-        cpu::interruptible(plan.is_update, plan.work > LONG_WORK, || launches(plan, program, &memory, &mut live, anomaly, &seen));
+    let is_long = program.device.is_cpu() && plan.work > LONG_WORK;
+    let ran = cpu::interruptible(plan.is_update, is_long, || match program.device.is_cpu() {
+        true => launches(plan, program, &memory, &mut live, anomaly, &seen),
+        false => run_gpu::launches(plan, program, &memory, &mut live, anomaly, &seen),
+    });
     let ran = ran.and_then(|()| {
         live.settle()?;
         keep(plan, program, &mut memory, &mut live)
@@ -90,7 +96,7 @@ fn launches(
         if cpu::is_stopped() {
             return Err(Error::Interrupted);
         }
-        let ran = if anomaly { ran.and_then(|()| check_finite(plan, program, memory, launch)) } else { ran };
+        let ran = if anomaly { ran.and_then(|()| check_finite_host(plan, program, memory, launch)) } else { ran };
         if let Err(error) = ran {
             if error == Error::Interrupted {
                 return Err(error);
@@ -122,40 +128,57 @@ fn launch_one(plan: &Plan, program: &Program, memory: &Memory, launch: &Launch, 
         outs.push(memory.view(plan, operand)?);
     }
     let args: SmallVec<[u64; 8]> = launch.args.iter().map(|&a| program.args[a as usize]).collect();
+    let Prepared::Cpu(prepared) = prepared else { return Err(Error::Internal("plan: a kernel of another device")) };
     cpu::run(prepared, &ins, &outs, &launch.shape, &args)
 }
 
 /// Names the op whose result holds a NaN or an infinity (`detect_anomaly`).
-fn check_finite(plan: &Plan, program: &Program, memory: &Memory, launch: &Launch) -> Result<()> {
+fn check_finite_host(plan: &Plan, program: &Program, memory: &Memory, launch: &Launch) -> Result<()> {
     for out in launch.outs.iter().filter(|o| o.dtype.is_float()) {
-        let ptr = memory.ptr(plan, out)?;
-        let n = out.layout.shape.iter().product();
+        let n = elems(&out.layout.shape) * out.dtype.size_bytes();
         // SAFETY: an output is row-major and was just written by its launch.
-        let bad = unsafe {
-            match out.dtype {
-                DType::F32 => std::slice::from_raw_parts(ptr.cast::<f32>(), n).iter().position(|v| !v.is_finite()),
-                DType::F16 => std::slice::from_raw_parts(ptr.cast::<half::f16>(), n).iter().position(|v| !v.is_finite()),
-                DType::BF16 => std::slice::from_raw_parts(ptr.cast::<half::bf16>(), n).iter().position(|v| !v.is_finite()),
-                _ => std::slice::from_raw_parts(ptr.cast::<f64>(), n).iter().position(|v| !v.is_finite()),
-            }
-        };
-        if let Some(at) = bad {
-            let node = &program.nodes[launch.node as usize];
-            let place = node.place.as_deref().unwrap_or("an unknown line");
-            let message = format!(
-                "the first NaN or infinity is in element {at} of its output of shape {:?}, called at {place}",
-                out.layout.shape
-            );
-            return Err(Error::Anomaly { op: node.op.name(), message });
-        }
+        let bytes = unsafe { std::slice::from_raw_parts(memory.ptr(plan, out)?, n) };
+        refuse_not_finite(program, launch, out, bytes)?;
     }
     Ok(())
 }
 
+/// The same on an adapter, from which every result is read.
+pub(super) fn check_finite(plan: &Plan, program: &Program, memory: &Memory, launch: &Launch, gpu: &gpu::Gpu) -> Result<()> {
+    for out in launch.results().iter().filter(|o| o.dtype.is_float()) {
+        let mut bytes = vec![0; elems(&out.layout.shape) * out.dtype.size_bytes()];
+        let place = memory.place(plan, out)?;
+        gpu.download(place.buffer, place.base + place.offset, &mut bytes)?;
+        refuse_not_finite(program, launch, out, &bytes)?;
+    }
+    Ok(())
+}
+
+fn refuse_not_finite(program: &Program, launch: &Launch, out: &Operand, bytes: &[u8]) -> Result<()> {
+    let size = out.dtype.size_bytes();
+    // The exponent's bits are all ones in what is not finite.
+    let (high, mask) = match out.dtype {
+        DType::F16 => (2, 0x7c00),
+        DType::BF16 => (2, 0x7f80),
+        DType::F32 => (4, 0x7f80_0000),
+        _ => (8, 0x7ff0_0000_0000_0000u64),
+    };
+    let word = |b: &[u8]| b.iter().take(high).rev().fold(0u64, |w, &byte| w << 8 | u64::from(byte));
+    let Some(at) = bytes.chunks_exact(size).position(|b| word(b) & mask == mask) else { return Ok(()) };
+    let node = &program.nodes[launch.node as usize];
+    let place = node.place.as_deref().unwrap_or("an unknown line");
+    let message =
+        format!("the first NaN or infinity is in element {at} of its output of shape {:?}, called at {place}", out.layout.shape);
+    Err(Error::Anomaly { op: node.op.name(), message })
+}
+
 /// The pool of a kept value: the outermost live tape's, else the persistent one.
-fn owner(program: &Program, kept: &Kept, persistent: PoolId) -> PoolId {
+fn owner(program: &Program, kept: &Kept, pools: &mut DevicePools) -> Result<PoolId> {
     let marks = &program.nodes[kept.node as usize].marks;
-    marks.iter().find(|m| m.is_live()).map_or(persistent, |m| m.tape.pool)
+    match marks.iter().find(|m| m.is_live()) {
+        Some(m) => m.tape.pool(program.device, pools),
+        None => Ok(pools.persistent()),
+    }
 }
 
 /// Makes storages of the kept temporaries and writes the values to their nodes.
@@ -195,9 +218,9 @@ fn keep(plan: &Plan, program: &Program, memory: &mut Memory, live: &mut Live) ->
 
 /// Turns a temporary's buffer into a storage.
 fn adopt(plan: &Plan, program: &Program, memory: &mut Memory, live: &mut Live, kept: &Kept, t: u32) -> Result<Arc<Storage>> {
-    let mut pools = cpu_pools().lock();
-    let persistent = pools.persistent();
-    let pool = owner(program, kept, persistent);
+    let device: Device = program.device;
+    let mut pools = pools(device).lock();
+    let pool = owner(program, kept, &mut pools)?;
     let handle = match plan.places[t as usize] {
         Place::Leaf(l) => {
             // Written in place: the storage gets a new handle, so that the old version's is stale.
@@ -217,5 +240,5 @@ fn adopt(plan: &Plan, program: &Program, memory: &mut Memory, live: &mut Live, k
     };
     let node = &program.nodes[kept.node as usize];
     pools.get_mut(handle)?.set_label(node.op.name(), &node.outs[kept.out as usize].spec, node.place.as_deref());
-    Ok(Arc::new(Storage::new(handle)))
+    Ok(Arc::new(Storage::new(device, handle)))
 }

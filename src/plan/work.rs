@@ -6,7 +6,7 @@ use crate::shape::elems;
 
 /// Work of a launch: 2mnk for a product, else 4 for each element moved.
 pub(super) fn work(launch: &Launch) -> u64 {
-    let moved: usize = launch.ins.iter().chain(&launch.outs).map(|o| elems(&o.layout.shape)).sum();
+    let moved: usize = launch.ins.iter().chain(launch.results()).map(|o| elems(&o.layout.shape)).sum();
     match &launch.kernel {
         Kernel::Op(Op::MatMul) => {
             let k = launch.ins.first().and_then(|a| a.layout.shape.last().copied()).unwrap_or(0);

@@ -36,7 +36,7 @@ fn other_operand(op: &str, obj: &Bound<'_, PyAny>) -> PyResult<Operand> {
     if obj.is_none() || obj.is_instance_of::<PyString>() || obj.is_instance_of::<PyBytes>() || obj.is_instance_of::<PyDict>() {
         return Err(wrong_type(op, obj, EXPECTED));
     }
-    from_array(obj, None, None).map(Operand::Tensor).map_err(|e| {
+    from_array(obj, None, None, None).map(Operand::Tensor).map_err(|e| {
         if !e.is_instance_of::<PyTypeError>(obj.py()) {
             return e;
         }

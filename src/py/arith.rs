@@ -32,7 +32,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Other {
             return Ok(Other::Refused(obj.get_type().name()?.to_string()));
         }
         if obj.is_instance_of::<PyList>() || obj.is_instance_of::<PyTuple>() {
-            return Ok(Other::Operand(Operand::Tensor(from_array(&obj, None, None)?)));
+            return Ok(Other::Operand(Operand::Tensor(from_array(&obj, None, None, None)?)));
         }
         match Operand::extract(obj) {
             Ok(operand) => Ok(Other::Operand(operand)),

@@ -1,9 +1,12 @@
 //! Conversions between Python objects and the core: numbers, NumPy arrays, dtypes and shapes.
 use super::tensor::PyTensor;
+use crate::device::{Device, default_device};
 use crate::dtype::{DType, Scalar};
-use crate::graph::{Spec, Tensor, Value, Variable, log_leaf, persistent_storage};
+use crate::graph::{Spec, Tensor, Value, Variable, log_leaf, new_storage};
 use crate::layout::Layout;
 use crate::ops::binary::host_scalar;
+use crate::ops::transfer::{check_dtype, to_device};
+use crate::plan::write_bytes;
 use numpy::{PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -31,7 +34,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Operand {
         if obj.is_instance_of::<PyString>() || obj.is_none() || !is_array(&obj)? {
             return Err(PyTypeError::new_err(format!("expected a tensor, an array or a number, got {}", obj.get_type().name()?)));
         }
-        Ok(Operand::Tensor(from_array(&obj, None, None)?))
+        Ok(Operand::Tensor(from_array(&obj, None, None, None)?))
     }
 }
 
@@ -124,9 +127,14 @@ fn check_range(array: &Bound<'_, PyAny>, to: DType) -> PyResult<()> {
     Ok(())
 }
 
-/// Copies an array or a nested sequence into a new leaf. Arrays keep their dtype; Python's floats become float32 unless a dtype is given,
-/// which they are rounded to once.
-pub fn from_array(obj: &Bound<'_, PyAny>, dtype: Option<DType>, variable: Option<Arc<Variable>>) -> PyResult<Tensor> {
+/// Copies an array or a nested sequence into a new leaf on a device (`None`: where its readers are). Arrays keep their dtype; Python's
+/// floats become float32 unless a dtype is given, which they are rounded to once.
+pub fn from_array(
+    obj: &Bound<'_, PyAny>,
+    dtype: Option<DType>,
+    variable: Option<Arc<Variable>>,
+    device: Option<Device>,
+) -> PyResult<Tensor> {
     let py = obj.py();
     let np = py.import("numpy")?;
     let is_typed = is_array(obj)?;
@@ -160,27 +168,43 @@ pub fn from_array(obj: &Bound<'_, PyAny>, dtype: Option<DType>, variable: Option
     };
     let shape: Vec<usize> = array.shape().to_vec();
     let bytes = array.len() * given.size_bytes();
-    let (storage, to) = persistent_storage(&Spec::new(&shape, given))?;
-    // SAFETY: the array is C-contiguous, so its data pointer spans `bytes`; the storage holds at least as many.
-    unsafe {
-        let from = array.cast_unchecked::<PyArrayDyn<u8>>().data().cast_const();
-        std::ptr::copy_nonoverlapping(from, to, bytes);
-    }
-    let value = Value::new(storage, Layout::contiguous(&shape));
+    // SAFETY: the array is C-contiguous, so its data pointer spans `bytes`, and it is held until they are copied.
+    let data = unsafe { std::slice::from_raw_parts(array.cast_unchecked::<PyArrayDyn<u8>>().data().cast_const(), bytes) };
     let convert = dtype.filter(|d| *d != given);
-    let leaf = Tensor::leaf(value, given, if convert.is_none() { variable.clone() } else { None });
-    // SAFETY: the storage's first bytes are those that were just copied.
-    log_leaf(&leaf, &[], || unsafe { std::slice::from_raw_parts(to.cast_const(), bytes) });
-    match convert {
-        None => Ok(leaf),
-        Some(dtype) => {
-            let cast = crate::ops::unary::cast(&leaf, dtype);
-            super::tensor::compute(py, || crate::plan::evaluate(std::slice::from_ref(&cast)))?;
-            let converted = Tensor::leaf(cast.computed()?, dtype, variable);
-            log_leaf(&converted, &[cast], || []);
-            Ok(converted)
-        }
+    let Some(dtype) = convert else { return new_leaf(&shape, given, data, variable, device) };
+    let leaf = new_leaf(&shape, given, data, None, Some(Device::CPU))?;
+    let cast = crate::ops::unary::cast(&leaf, dtype);
+    super::tensor::compute(py, || crate::plan::evaluate(std::slice::from_ref(&cast)))?;
+    let value = cast.computed()?;
+    if let Some(device) = device.filter(|d| !d.is_cpu()) {
+        return new_leaf(&shape, dtype, &crate::plan::read_bytes(&value, dtype.size_bytes())?, variable, Some(device));
     }
+    let converted = Tensor::leaf(value, dtype, variable);
+    if device.is_none() {
+        converted.node.placing.set_guest();
+    }
+    log_leaf(&converted, &[cast], || []);
+    Ok(converted)
+}
+
+/// A leaf with these bytes, row-major.
+fn new_leaf(
+    shape: &[usize],
+    dtype: DType,
+    data: &[u8],
+    variable: Option<Arc<Variable>>,
+    device: Option<Device>,
+) -> PyResult<Tensor> {
+    let at = device.unwrap_or(Device::CPU);
+    check_dtype(at, dtype)?;
+    let storage = new_storage(at, &Spec::new(shape, dtype))?;
+    write_bytes(&storage, data)?;
+    let leaf = Tensor::leaf(Value::new(storage, Layout::contiguous(shape)), dtype, variable);
+    if device.is_none() {
+        leaf.node.placing.set_guest();
+    }
+    log_leaf(&leaf, &[], || data);
+    Ok(leaf)
 }
 
 /// A dtype given as a name, a NumPy dtype or scalar type, one of ours, or Python's bool, int, float.
@@ -215,10 +239,21 @@ impl<'a, 'py> FromPyObject<'a, 'py> for DTypeArg {
     }
 }
 
-/// Refuses devices that this build does not have.
-pub fn check_device(device: Option<&str>) -> PyResult<()> {
-    match device {
-        None | Some("cpu") | Some("auto") => Ok(()),
-        Some(other) => Err(PyValueError::new_err(format!("device {other:?} is not available: this build has \"cpu\" only"))),
+/// The device with a name; the default one for `None`.
+pub fn device_of(name: Option<&str>) -> PyResult<Device> {
+    match name {
+        None => Ok(default_device()),
+        Some("auto") => Ok(super::devices::auto_device()),
+        Some(name) => {
+            let device = Device::parse(name)?;
+            super::devices::check_present(device)?;
+            Ok(device)
+        }
     }
+}
+
+/// A new tensor on a device: what is not computed yet is computed there.
+pub fn on(t: Tensor, device: Device) -> PyResult<Tensor> {
+    check_dtype(device, t.dtype())?;
+    Ok(to_device(&t, device)?)
 }

@@ -2,9 +2,10 @@
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
 use super::arguments::{array, checked, count, ints, new_shape, number};
-use super::convert::{DTypeArg, check_device, from_array};
+use super::convert::{DTypeArg, device_of, from_array, on};
 use super::leaf::leaf_version;
 use super::tensor::PyTensor;
+use crate::device::Device;
 use crate::dtype::{DType, Scalar};
 use crate::graph::{Scope, Tensor, Variable, record_version};
 use crate::ops::create;
@@ -32,8 +33,14 @@ pub fn finish(op: &str, t: Tensor, requires_grad: bool) -> PyResult<PyTensor> {
     Ok(if requires_grad { leaf_version(&t, Arc::new(Variable::new(true))) } else { t }.into())
 }
 
-/// A leaf with a copy of the data, outside every tape.
-pub fn leaf(op: &str, data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, requires_grad: bool) -> PyResult<PyTensor> {
+/// A leaf with a copy of the data, outside every tape; on the default device, or another tensor's, unless one is given.
+pub fn leaf(
+    op: &str,
+    data: &Bound<'_, PyAny>,
+    dtype: Option<DTypeArg>,
+    device: Option<&str>,
+    requires_grad: bool,
+) -> PyResult<PyTensor> {
     let dtype = dtype.map(|d| d.0);
     let variable = requires_grad.then(|| Arc::new(Variable::new(true)));
     if let Ok(given) = data.cast::<PyTensor>() {
@@ -42,12 +49,16 @@ pub fn leaf(op: &str, data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, requires
         check_float(op, dtype, requires_grad)?;
         let _paused = Scope::enter(|s| s.paused = true);
         let copied = if dtype == t.dtype() { row_major_copy(&t) } else { cast(&t, dtype) };
+        let copied = match device {
+            Some(_) => on(copied, device_of(device)?)?,
+            None => copied,
+        };
         return Ok(record_version(&copied, variable).into());
     }
     if let Some(d) = dtype {
         check_float(op, d, requires_grad)?;
     }
-    let t = from_array(data, dtype, variable)?;
+    let t = from_array(data, dtype, variable, Some(device_of(device)?))?;
     check_float(op, t.dtype(), requires_grad)?;
     Ok(t.into())
 }
@@ -63,8 +74,7 @@ pub fn leaf(op: &str, data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, requires
 #[pyfunction]
 #[pyo3(signature = (data, dtype = None, device = None, requires_grad = false))]
 pub fn tensor(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&str>, requires_grad: bool) -> PyResult<PyTensor> {
-    check_device(device)?;
-    leaf("tensor", data, dtype, requires_grad)
+    leaf("tensor", data, dtype, device, requires_grad)
 }
 
 /// A leaf that wants a gradient, with a copy of the data; integers are refused with TypeError.
@@ -75,21 +85,20 @@ pub fn tensor(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&
 #[pyfunction]
 #[pyo3(signature = (data, dtype = None, device = None))]
 pub fn param(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
-    check_device(device)?;
-    leaf("param", data, dtype, true)
+    leaf("param", data, dtype, device, true)
 }
 
-/// The shape and dtype (float32 unless given) that a creation function was called with.
+/// The shape, the dtype (float32 unless given) and the device that a creation function was called with.
 pub fn shape_and_dtype(
     op: &str,
     args: &Bound<'_, PyTuple>,
     shape: Option<&Bound<'_, PyAny>>,
     dtype: Option<DTypeArg>,
     device: Option<&str>,
-) -> PyResult<(Vec<usize>, DType)> {
-    check_device(device)?;
+) -> PyResult<(Vec<usize>, DType, Device)> {
+    let device = device_of(device)?;
     let (shape, given) = new_shape(op, args, shape)?;
-    Ok((shape, dtype.map(|d| d.0).or(given).unwrap_or(DType::F32)))
+    Ok((shape, dtype.map(|d| d.0).or(given).unwrap_or(DType::F32), device))
 }
 
 /// Functions of a shape and of a tensor's shape: name, like-name, number, what they are filled with.
@@ -100,17 +109,17 @@ macro_rules! constants {
             #[pyfunction]
             #[pyo3(signature = (*args, shape = None, dtype = None, device = None, requires_grad = false))]
             pub fn $name(args: &Bound<'_, PyTuple>, shape: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>, requires_grad: bool) -> PyResult<PyTensor> {
-                let (shape, dtype) = shape_and_dtype(stringify!($name), args, shape.as_ref(), dtype, device)?;
-                finish(stringify!($name), create::full(&shape, Scalar::Int($value), dtype)?, requires_grad)
+                let (shape, dtype, device) = shape_and_dtype(stringify!($name), args, shape.as_ref(), dtype, device)?;
+                finish(stringify!($name), on(create::full(&shape, Scalar::Int($value), dtype)?, device)?, requires_grad)
             }
 
             #[doc = concat!("A tensor of ", $what, " with x's shape, and its dtype unless given.\n\n>>> import agtape as ag\n>>> ag.", stringify!($like), "(ag.tensor([5.0, 6.0])).tolist()\n", $result)]
             #[pyfunction]
             #[pyo3(signature = (x, dtype = None, device = None))]
             pub fn $like(x: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
-                check_device(device)?;
                 let x = array(stringify!($like), x)?;
-                Ok(create::full(x.shape(), Scalar::Int($value), dtype.map_or(x.dtype(), |d| d.0))?.into())
+                let device = beside(&x, device)?;
+                Ok(on(create::full(x.shape(), Scalar::Int($value), dtype.map_or(x.dtype(), |d| d.0))?, device)?.into())
             }
         )*
 
@@ -125,6 +134,14 @@ constants! {
     (zeros, zeros_like, 0, "zeros", "[0.0, 0.0]"),
     (ones, ones_like, 1, "ones", "[1.0, 1.0]"),
     (empty, empty_like, 0, "zeros (no memory is left uninitialized)", "[0.0, 0.0]"),
+}
+
+/// The device given, else a tensor's own.
+fn beside(x: &Tensor, device: Option<&str>) -> PyResult<Device> {
+    match (device, x.device()) {
+        (None, Some(own)) => Ok(own),
+        (given, _) => device_of(given),
+    }
 }
 
 fn filled(op: &str, shape: &[usize], value: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
@@ -152,9 +169,9 @@ pub fn full(
     device: Option<&str>,
     requires_grad: bool,
 ) -> PyResult<PyTensor> {
-    check_device(device)?;
+    let device = device_of(device)?;
     let shape = checked("full", &ints("full", "shape", shape)?)?;
-    finish("full", filled("full", &shape, fill_value, dtype.map(|d| d.0))?, requires_grad)
+    finish("full", on(filled("full", &shape, fill_value, dtype.map(|d| d.0))?, device)?, requires_grad)
 }
 
 /// A tensor filled with a number, with x's shape, and its dtype unless given.
@@ -170,9 +187,9 @@ pub fn full_like(
     dtype: Option<DTypeArg>,
     device: Option<&str>,
 ) -> PyResult<PyTensor> {
-    check_device(device)?;
     let x = array("full_like", x)?;
-    Ok(filled("full_like", x.shape(), fill_value, Some(dtype.map_or(x.dtype(), |d| d.0)))?.into())
+    let device = beside(&x, device)?;
+    Ok(on(filled("full_like", x.shape(), fill_value, Some(dtype.map_or(x.dtype(), |d| d.0)))?, device)?.into())
 }
 
 /// start, start + step, .. before stop (0, 1, .. before start if that is all): int64 for integers, else float32, unless given.
@@ -191,14 +208,14 @@ pub fn arange(
     dtype: Option<DTypeArg>,
     device: Option<&str>,
 ) -> PyResult<PyTensor> {
-    check_device(device)?;
+    let device = device_of(device)?;
     let first = number("arange", "start", start)?;
     let step = step.map_or(Ok(Scalar::Int(1)), |s| number("arange", "step", &s))?;
     let (start, stop) = match stop {
         Some(stop) => (first, number("arange", "stop", &stop)?),
         None => (Scalar::Int(0), first),
     };
-    Ok(create::arange(start, stop, step, dtype.map(|d| d.0))?.into())
+    Ok(on(create::arange(start, stop, step, dtype.map(|d| d.0))?, device)?.into())
 }
 
 /// num evenly spaced numbers from start to stop, float32 unless dtype says otherwise; without endpoint, stop would be the next.
@@ -218,10 +235,10 @@ pub fn linspace(
     dtype: Option<DTypeArg>,
     device: Option<&str>,
 ) -> PyResult<PyTensor> {
-    check_device(device)?;
+    let device = device_of(device)?;
     let (a, b) = (number("linspace", "start", start)?.as_f64(), number("linspace", "stop", stop)?.as_f64());
     let n = num.map_or(Ok(50), |n| count("linspace", "num", &n))?;
-    Ok(create::linspace(a, b, n, endpoint, dtype.map_or(DType::F32, |d| d.0))?.into())
+    Ok(on(create::linspace(a, b, n, endpoint, dtype.map_or(DType::F32, |d| d.0))?, device)?.into())
 }
 
 /// A matrix with ones on its k-th diagonal and zeros elsewhere, float32 unless dtype says otherwise.
@@ -240,10 +257,10 @@ pub fn eye(
     dtype: Option<DTypeArg>,
     device: Option<&str>,
 ) -> PyResult<PyTensor> {
-    check_device(device)?;
+    let device = device_of(device)?;
     let n = count("eye", "n_rows", n_rows)?;
     let m = n_cols.map_or(Ok(n), |c| count("eye", "n_cols", &c))?;
-    Ok(create::eye(n, m, k, dtype.map_or(DType::F32, |d| d.0))?.into())
+    Ok(on(create::eye(n, m, k, dtype.map_or(DType::F32, |d| d.0))?, device)?.into())
 }
 
 /// Patterns of matrices, each also a method: name, keyword, what it gives, an example's result for [[1, 2], [3, 4]].

@@ -30,9 +30,8 @@ impl From<Error> for PyErr {
             Error::Memory { .. } => PyMemoryError::new_err(text),
             Error::Budget { smallest, .. } => super::budget::budget_error(text, smallest),
             Error::Interrupted => PyKeyboardInterrupt::new_err(text),
-            Error::Device { .. } | Error::State { .. } | Error::Handle { .. } | Error::Internal(_) => {
-                PyRuntimeError::new_err(text)
-            }
+            Error::Device { .. } => super::devices::DeviceError::new_err(text),
+            Error::State { .. } | Error::Handle { .. } | Error::Internal(_) => PyRuntimeError::new_err(text),
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Reads: values as NumPy arrays that keep their storage, and text.
 use super::tensor::compute;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
-use crate::graph::{Storage, Tensor, Value, cpu, record_version};
+use crate::error::Result;
+use crate::graph::{Storage, Tensor, Value, pools, record_version};
 use crate::ops::unary::cast;
-use crate::plan::evaluate;
+use crate::plan::{evaluate, read_bytes};
 use numpy::npyffi::{NpyTypes, PY_ARRAY_API, get_type_object, npy_intp};
 use numpy::{Element, PyArrayDescr, PyArrayDescrMethods};
 use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
 use std::sync::Arc;
 
 /// What an exported array holds: its storage is neither reused nor freed while it lives.
@@ -40,14 +41,25 @@ fn descr(py: Python<'_>, dtype: DType) -> Bound<'_, PyArrayDescr> {
     }
 }
 
-/// A read-only array over the tensor's storage.
+/// A read-only array with the values that a device holds, read at once.
+fn downloaded<'py>(py: Python<'py>, t: &Tensor, value: &Value) -> PyResult<Bound<'py, PyAny>> {
+    let bytes = compute(py, || read_bytes(value, t.dtype().size_bytes()))?;
+    let np = py.import("numpy")?;
+    let flat = np.call_method1("frombuffer", (PyBytes::new(py, &bytes), descr(py, t.dtype())))?;
+    flat.call_method1("reshape", (PyTuple::new(py, t.shape())?,))
+}
+
+/// A read-only array over the tensor's storage; of a device's memory, a copy.
 pub fn numpy<'py>(py: Python<'py>, t: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     let t = if t.dtype() == DType::BF16 { cast(t, DType::F32) } else { t.clone() };
     let value = value(py, &t)?;
+    if !value.storage.device().is_cpu() {
+        return downloaded(py, &t, &value);
+    }
     let size = t.dtype().size_bytes();
     let ptr = {
-        let pools = cpu().lock();
-        let base = value.storage.ptr(&pools).map_err(Error::from)?;
+        let pools = pools(value.storage.device()).lock();
+        let base = value.storage.ptr(&pools)?;
         // SAFETY: the offset of a value lies inside its storage.
         unsafe { base.add(value.layout.offset * size) }
     };

@@ -1,8 +1,9 @@
 //! Arrays of other libraries as tensors: copied, or with `copy=False` in the memory that they have.
 use super::arguments::wrong_type;
-use super::convert::{DTypeArg, array_dtype, check_device, is_array};
+use super::convert::{DTypeArg, array_dtype, device_of, is_array, on};
 use super::creation::leaf;
 use super::tensor::PyTensor;
+use crate::device::Device;
 use crate::graph::{Tensor, Value, borrowed_storage, log_leaf, record_version};
 use crate::layout::Layout;
 use crate::ops::unary::cast;
@@ -26,6 +27,11 @@ fn not_read(x: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     wrong_type("from_dlpack", x, &format!("booleans, integers or floats of NumPy's on the CPU ({})", why.trim_end_matches('.')))
 }
 
+/// An adapter cannot use the host's memory as it is.
+fn refuse_adapter(op: &str, device: Device) -> PyResult<()> {
+    if device.is_cpu() { Ok(()) } else { Err(needs_copy(op, &format!("the data must go to {device}"))) }
+}
+
 /// A leaf in the memory of a NumPy array, which it keeps alive and never writes to.
 fn borrow(op: &str, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     let array = array.cast::<PyUntypedArray>().map_err(|_| needs_copy(op, "the data is no array"))?;
@@ -40,7 +46,7 @@ fn borrow(op: &str, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         return Err(needs_copy(op, "the array's elements are not aligned"));
     }
     if array.len() == 0 {
-        return super::convert::from_array(array, None, None);
+        return super::convert::from_array(array, None, None, Some(Device::CPU));
     }
     let (mut low, mut high) = (0, size);
     for (&dim, &stride) in array.shape().iter().zip(array.strides()) {
@@ -81,12 +87,12 @@ pub fn asarray<'py>(
     device: Option<&str>,
     copy: Option<bool>,
 ) -> PyResult<Bound<'py, PyTensor>> {
-    check_device(device)?;
     let py = obj.py();
     let Ok(given) = obj.cast::<PyTensor>() else {
         if copy != Some(false) {
-            return Bound::new(py, leaf("asarray", obj, dtype, false)?);
+            return Bound::new(py, leaf("asarray", obj, dtype, device, false)?);
         }
+        refuse_adapter("asarray", device_of(device)?)?;
         if !is_array(obj)? {
             return Err(needs_copy("asarray", &format!("{} must be converted", obj.get_type().name()?)));
         }
@@ -97,6 +103,14 @@ pub fn asarray<'py>(
         };
     };
     let t = given.get().tensor();
+    if let Some(target) = device.map(|d| device_of(Some(d))).transpose()?
+        && t.device() != Some(target)
+    {
+        return match copy {
+            Some(false) => Err(needs_copy("asarray", &format!("the tensor is not on {target}"))),
+            _ => Bound::new(py, PyTensor::from(on(cast(&t, dtype.map_or(t.dtype(), |d| d.0)), target)?)),
+        };
+    }
     match dtype.map_or(t.dtype(), |d| d.0) {
         dtype if dtype != t.dtype() && copy == Some(false) => {
             Err(needs_copy("asarray", &format!("{} must be converted to {dtype}", t.dtype())))
@@ -118,20 +132,22 @@ pub fn asarray<'py>(
 #[pyfunction]
 #[pyo3(signature = (x, device = None, copy = None))]
 pub fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&str>, copy: Option<bool>) -> PyResult<PyTensor> {
-    check_device(device)?;
     if !x.hasattr("__dlpack__")? {
         return Err(wrong_type("from_dlpack", x, "an object with __dlpack__"));
     }
     if let Ok(t) = x.cast::<PyTensor>() {
         return match copy {
             Some(false) => Ok(record_version(&t.get().tensor(), None).into()),
-            _ => leaf("from_dlpack", x, None, false),
+            _ => leaf("from_dlpack", x, None, device, false),
         };
     }
     let view = x.py().import("numpy")?.call_method1("from_dlpack", (x,)).map_err(|e| not_read(x, e))?;
     match copy {
-        Some(false) => Ok(borrow("from_dlpack", &view)?.into()),
-        _ => leaf("from_dlpack", &view, None, false),
+        Some(false) => {
+            refuse_adapter("from_dlpack", device_of(device)?)?;
+            Ok(borrow("from_dlpack", &view)?.into())
+        }
+        _ => leaf("from_dlpack", &view, None, device, false),
     }
 }
 

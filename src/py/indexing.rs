@@ -104,7 +104,7 @@ fn positions(array: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>> {
         .import("numpy")?
         .call_method1("nonzero", (array,))?
         .try_iter()?
-        .map(|i| from_array(&i?, Some(DType::I64), None))
+        .map(|i| from_array(&i?, Some(DType::I64), None, None))
         .collect()
 }
 

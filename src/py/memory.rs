@@ -1,6 +1,8 @@
 //! Handles, statistics and peak scopes as Python objects.
+use super::convert::device_of;
 use crate::backend::transfers::transfers;
-use crate::graph::cpu;
+use crate::device::Device;
+use crate::graph::pools;
 use crate::pool::{Handle, PoolKind, ScopeId, Stats};
 use crate::tape;
 use parking_lot::Mutex;
@@ -10,37 +12,37 @@ use pyo3::types::PyDict;
 
 /// A checked reference to one storage; it owns nothing.
 #[pyclass(name = "Handle", module = "agtape", frozen)]
-pub struct PyHandle(pub Handle);
+pub struct PyHandle(pub Device, pub Handle);
 
 #[pymethods]
 impl PyHandle {
     /// The pool: "persistent" or "pass".
     #[getter]
     fn pool(&self) -> String {
-        self.0.pool_name()
+        self.1.pool_name()
     }
 
     /// The slot of the storage in its pool.
     #[getter]
     fn slot(&self) -> u32 {
-        self.0.slot
+        self.1.slot
     }
 
     /// Drawn from the pool's counter when the storage was allocated.
     #[getter]
     fn generation(&self) -> u32 {
-        self.0.generation.get()
+        self.1.generation.get()
     }
 
     /// Whether the storage is still there under this handle.
     #[getter]
     fn is_valid(&self) -> bool {
-        cpu().lock().get(self.0).is_ok()
+        pools(self.0).lock().get(self.1).is_ok()
     }
 
     /// Raises RuntimeError with pool and both generations if the handle is stale.
     fn check(&self) -> PyResult<()> {
-        cpu().lock().get(self.0).map(|_| ()).map_err(|e| crate::error::Error::from(e).into())
+        pools(self.0).lock().get(self.1).map(|_| ()).map_err(|e| crate::error::Error::from(e).into())
     }
 
     fn __repr__(&self) -> String {
@@ -61,11 +63,12 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats, with_generation: bool) -> PyR
     Ok(d)
 }
 
-/// Pool bytes of the CPU as a dict: active, peak, cached, reserved and the same by kind of pool.
+/// Pool bytes of a device as a dict: active, peak, cached, reserved and the same by kind of pool.
 #[pyfunction]
-pub fn memory_stats_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+#[pyo3(signature = (device = None))]
+pub fn memory_stats_dict<'py>(py: Python<'py>, device: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
     let (all, persistent, pass) = {
-        let pools = cpu().lock();
+        let pools = pools(device_of(device)?).lock();
         (pools.stats(), pools.stats_of(PoolKind::Persistent), pools.stats_of(PoolKind::Pass))
     };
     let d = stats_dict(py, &all, false)?;
@@ -78,14 +81,17 @@ pub fn memory_stats_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 
 /// Sets the peak back to what is active.
 #[pyfunction]
-pub fn reset_peak_memory() {
-    cpu().lock().reset_peak();
+#[pyo3(signature = (device = None))]
+pub fn reset_peak_memory(device: Option<&str>) -> PyResult<()> {
+    pools(device_of(device)?).lock().reset_peak();
+    Ok(())
 }
 
 /// Returns cached buffers to the system; gives the bytes returned.
 #[pyfunction]
-pub fn empty_cache() -> usize {
-    cpu().lock().trim()
+#[pyo3(signature = (device = None))]
+pub fn empty_cache(device: Option<&str>) -> PyResult<usize> {
+    Ok(pools(device_of(device)?).lock().trim())
 }
 
 /// This thread's last plan that ran a kernel, as a dict.
@@ -158,6 +164,7 @@ pub fn clear_plan_cache(py: Python<'_>) {
 /// True
 #[pyclass(name = "peak_memory", module = "agtape", frozen)]
 pub struct PyPeak {
+    device: Device,
     state: Mutex<Peak>,
 }
 
@@ -170,7 +177,7 @@ enum Peak {
 impl Drop for PyPeak {
     fn drop(&mut self) {
         if let Peak::Open(id) = *self.state.get_mut() {
-            cpu().lock().close_peak_scope(id);
+            pools(self.device).lock().close_peak_scope(id);
         }
     }
 }
@@ -180,16 +187,16 @@ impl PyPeak {
     #[new]
     #[pyo3(signature = (device = None))]
     fn new(device: Option<&str>) -> PyResult<PyPeak> {
-        super::convert::check_device(device)?;
-        Ok(PyPeak { state: Mutex::new(Peak::New) })
+        Ok(PyPeak { device: device_of(device)?, state: Mutex::new(Peak::New) })
     }
 
     fn __enter__(slf: Bound<'_, PyPeak>) -> PyResult<Bound<'_, PyPeak>> {
-        let mut state = slf.get().state.lock();
+        let scope = slf.get();
+        let mut state = scope.state.lock();
         if matches!(*state, Peak::Open(_)) {
             return Err(PyRuntimeError::new_err("peak_memory: this scope is open already"));
         }
-        *state = Peak::Open(cpu().lock().open_peak_scope());
+        *state = Peak::Open(pools(scope.device).lock().open_peak_scope());
         drop(state);
         Ok(slf)
     }
@@ -197,7 +204,7 @@ impl PyPeak {
     fn __exit__(&self, _kind: Bound<'_, PyAny>, _value: Bound<'_, PyAny>, _trace: Bound<'_, PyAny>) -> bool {
         let mut state = self.state.lock();
         if let Peak::Open(id) = *state {
-            *state = Peak::Closed(cpu().lock().close_peak_scope(id));
+            *state = Peak::Closed(pools(self.device).lock().close_peak_scope(id));
         }
         false
     }
@@ -207,7 +214,7 @@ impl PyPeak {
     fn peak(&self) -> usize {
         match *self.state.lock() {
             Peak::New => 0,
-            Peak::Open(id) => cpu().lock().scope_peak(id).unwrap_or(0),
+            Peak::Open(id) => pools(self.device).lock().scope_peak(id).unwrap_or(0),
             Peak::Closed(peak) => peak,
         }
     }

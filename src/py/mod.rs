@@ -14,6 +14,7 @@ mod checkpoint;
 mod convert;
 mod creation;
 mod custom;
+mod devices;
 mod dtype;
 mod elementwise;
 mod error;
@@ -89,6 +90,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     budget::register(m)?;
     report::register(m)?;
     timeline::register(m)?;
+    devices::register(m)?;
     options::register(m)?;
     creation::register(m)?;
     imports::register(m)?;

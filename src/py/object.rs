@@ -2,7 +2,7 @@
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
 use super::arguments::{array, number, operand};
-use super::convert::{DTypeArg, check_device, from_array};
+use super::convert::{DTypeArg, device_of, from_array, on};
 use super::dtype::PyDType;
 use super::export;
 use super::tensor::{PyTensor, compute};
@@ -29,8 +29,15 @@ use std::sync::Arc;
 #[pyo3(signature = (x, dtype, copy = true, device = None))]
 pub fn astype(x: &Bound<'_, PyAny>, dtype: DTypeArg, copy: bool, device: Option<&str>) -> PyResult<PyTensor> {
     let _values_never_change = copy;
-    check_device(device)?;
-    Ok(cast(&array("astype", x)?, dtype.0).into())
+    moved(cast(&array("astype", x)?, dtype.0), device)
+}
+
+/// On a device, if one is given.
+fn moved(t: Tensor, device: Option<&str>) -> PyResult<PyTensor> {
+    match device {
+        Some(_) => Ok(on(t, device_of(device)?)?.into()),
+        None => Ok(t.into()),
+    }
 }
 
 /// Methods that convert to a dtype: name, dtype, its name.
@@ -63,13 +70,18 @@ conversions! {
 #[pyfunction]
 pub fn rebuild(values: &Bound<'_, PyAny>, dtype: DTypeArg, requires_grad: bool) -> PyResult<PyTensor> {
     let variable = requires_grad.then(|| Arc::new(Variable::new(true)));
-    Ok(from_array(values, Some(dtype.0), variable)?.into())
+    Ok(from_array(values, Some(dtype.0), variable, Some(device_of(None)?))?.into())
 }
 
 /// What DLPack asks for: device type and number.
 type DLPackDevice = (i32, i32);
 
 impl PyTensor {
+    fn at<'py>(slf: Bound<'py, PyTensor>, device: &str) -> PyResult<Bound<'py, PyTensor>> {
+        let (t, device) = (slf.get().tensor(), device_of(Some(device))?);
+        if t.device() == Some(device) { Ok(slf) } else { Bound::new(slf.py(), PyTensor::from(on(t, device)?)) }
+    }
+
     /// A leaf that shares the value, which never changes.
     fn duplicate(&self) -> PyTensor {
         let variable = self.variable().map(|v| Arc::new(Variable::new(v.requires_grad())));
@@ -95,13 +107,13 @@ impl PyTensor {
     #[pyo3(signature = (dtype, copy = true, device = None))]
     fn astype(&self, dtype: DTypeArg, copy: bool, device: Option<&str>) -> PyResult<PyTensor> {
         let _values_never_change = copy;
-        check_device(device)?;
-        Ok(cast(&self.tensor(), dtype.0).into())
+        moved(cast(&self.tensor(), dtype.0), device)
     }
 
-    /// In another dtype, on a device (this build has the CPU only), or like another tensor: any order, as PyTorch's `to`.
+    /// In another dtype, on another device, or like another tensor in both: any order, as PyTorch's `to`. Gradients go back.
     ///
-    /// Returns itself if nothing changes. Raises TypeError for an unknown dtype, ValueError for an unknown device.
+    /// Returns itself if nothing changes. Raises TypeError for an unknown dtype, ValueError for an unknown device, DeviceError for one that
+    /// this machine lacks.
     #[pyo3(signature = (*args, dtype = None, device = None, copy = false))]
     fn to<'py>(
         slf: Bound<'py, PyTensor>,
@@ -110,26 +122,32 @@ impl PyTensor {
         device: Option<&str>,
         copy: bool,
     ) -> PyResult<Bound<'py, PyTensor>> {
-        check_device(device)?;
         let t = slf.get().tensor();
         let mut dtype = dtype.map_or(t.dtype(), |d| d.0);
-        for target in args.iter() {
-            match (target.cast::<PyTensor>(), target.extract::<String>()) {
-                (Ok(like), _) => dtype = like.get().tensor().dtype(),
-                (_, Ok(name)) if DType::parse(&name).is_err() => check_device(Some(&name))?,
-                _ => dtype = target.extract::<DTypeArg>()?.0,
+        let mut target = device.map(|d| device_of(Some(d))).transpose()?.or(t.device());
+        for given in args.iter() {
+            match (given.cast::<PyTensor>(), given.extract::<String>()) {
+                (Ok(like), _) => {
+                    let like = like.get().tensor();
+                    (dtype, target) = (like.dtype(), like.device());
+                }
+                (_, Ok(name)) if DType::parse(&name).is_err() => target = Some(device_of(Some(&name))?),
+                _ => dtype = given.extract::<DTypeArg>()?.0,
             }
         }
-        match dtype == t.dtype() {
-            true if copy => Bound::new(slf.py(), PyTensor::from(row_major_copy(&t))),
-            true => Ok(slf),
-            false => Bound::new(slf.py(), PyTensor::from(cast(&t, dtype))),
+        let is_there = target == t.device();
+        if dtype == t.dtype() && is_there {
+            return if copy { Bound::new(slf.py(), PyTensor::from(row_major_copy(&t))) } else { Ok(slf) };
         }
+        let target = target.unwrap_or(crate::device::Device::CPU);
+        // What the target cannot hold is converted where it is.
+        let converted = if is_there { cast(&t, dtype) } else { on(cast(&t, dtype), target)? };
+        Bound::new(slf.py(), PyTensor::from(converted))
     }
 
-    /// On the CPU, where it is.
-    fn cpu(slf: Bound<'_, PyTensor>) -> Bound<'_, PyTensor> {
-        slf
+    /// On the CPU: itself if it is there.
+    fn cpu(slf: Bound<'_, PyTensor>) -> PyResult<Bound<'_, PyTensor>> {
+        PyTensor::at(slf, "cpu")
     }
 
     /// A row-major copy; gradients flow through it.
@@ -261,16 +279,19 @@ impl PyTensor {
         }
     }
 
-    /// The array API's `to_device`: the CPU only.
+    /// The array API's `to_device`: itself if it is there.
     #[pyo3(signature = (device, /, *, stream = None))]
     fn to_device<'py>(
         slf: Bound<'py, PyTensor>,
         device: &str,
         stream: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTensor>> {
-        let _none_on_the_cpu = stream;
-        check_device(Some(device))?;
-        Ok(slf)
+        if let Some(stream) = stream {
+            return Err(PyValueError::new_err(format!(
+                "to_device: got stream {stream:?}; expected None: devices have one queue each"
+            )));
+        }
+        PyTensor::at(slf, device)
     }
 }
 

@@ -1,8 +1,6 @@
-//! Options of plans, and what devices there are.
-use super::convert::check_device;
-use super::tensor::compute;
-use crate::graph::{are_gradients_resident, cpu, set_default_gradients_resident, set_gradients_resident};
-use crate::plan::{PlanOptions, lock_engine, options, set_default_options as replace_defaults, set_options as replace_options};
+//! Options of plans.
+use crate::graph::{are_gradients_resident, set_default_gradients_resident, set_gradients_resident};
+use crate::plan::{PlanOptions, options, set_default_options as replace_defaults, set_options as replace_options};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -68,45 +66,6 @@ pub fn set_default_options(
     }
 }
 
-/// The devices of this build.
-///
-/// >>> import agtape as ag
-/// >>> ag.devices()
-/// ['cpu']
-#[pyfunction]
-pub fn devices() -> Vec<&'static str> {
-    vec!["cpu"]
-}
-
-/// The device that new tensors lie on unless told otherwise.
-///
-/// >>> import agtape as ag
-/// >>> ag.get_default_device()
-/// 'cpu'
-#[pyfunction]
-pub fn get_default_device() -> &'static str {
-    "cpu"
-}
-
-/// Sets the device that new tensors lie on; raises ValueError for one that this build does not have.
-///
-/// >>> import agtape as ag
-/// >>> ag.set_default_device("cpu")
-#[pyfunction]
-pub fn set_default_device(device: &str) -> PyResult<()> {
-    check_device(Some(device))
-}
-
-/// Waits for what a device was given; on the CPU everything is done when it returns.
-///
-/// >>> import agtape as ag
-/// >>> ag.synchronize()
-#[pyfunction]
-#[pyo3(signature = (device = None))]
-pub fn synchronize(device: Option<&str>) -> PyResult<()> {
-    check_device(device)
-}
-
 /// Called before the process forks.
 #[pyfunction]
 pub fn before_fork(py: Python<'_>) {
@@ -119,19 +78,8 @@ pub fn after_fork(is_child: bool) {
     crate::plan::after_fork(is_child);
 }
 
-/// Frees every pool of a device and makes its handles stale: tensors on it can no longer be read. Gives the bytes freed.
-#[pyfunction]
-#[pyo3(signature = (device = None))]
-pub fn reset(py: Python<'_>, device: Option<&str>) -> PyResult<usize> {
-    check_device(device)?;
-    compute(py, || {
-        let _nothing_runs = lock_engine();
-        Ok(cpu().lock().reset_all())
-    })
-}
-
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    functions!(m; get_options, set_options, set_default_options, devices, get_default_device, set_default_device, synchronize, reset, before_fork, after_fork);
+    functions!(m; get_options, set_options, set_default_options, before_fork, after_fork);
     Ok(())
 }

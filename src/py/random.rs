@@ -1,6 +1,6 @@
 //! Random tensors and the generator's state.
 use super::arguments::{array, checked, ints, number, wrong_type};
-use super::convert::{DTypeArg, check_device};
+use super::convert::{DTypeArg, device_of, on};
 use super::creation::{finish, shape_and_dtype};
 use super::tensor::PyTensor;
 use crate::dtype::{DType, Scalar};
@@ -36,8 +36,8 @@ pub fn rand(
     device: Option<&str>,
     requires_grad: bool,
 ) -> PyResult<PyTensor> {
-    let (shape, dtype) = shape_and_dtype("rand", args, shape.as_ref(), dtype, device)?;
-    finish("rand", random::uniform(&shape, 0.0, 1.0, dtype)?, requires_grad)
+    let (shape, dtype, device) = shape_and_dtype("rand", args, shape.as_ref(), dtype, device)?;
+    finish("rand", on(random::uniform(&shape, 0.0, 1.0, dtype)?, device)?, requires_grad)
 }
 
 /// Random numbers, normal with mean 0 and standard deviation 1, float32 unless dtype says otherwise.
@@ -56,8 +56,8 @@ pub fn randn(
     device: Option<&str>,
     requires_grad: bool,
 ) -> PyResult<PyTensor> {
-    let (shape, dtype) = shape_and_dtype("randn", args, shape.as_ref(), dtype, device)?;
-    finish("randn", random::normal(&shape, 0.0, 1.0, dtype)?, requires_grad)
+    let (shape, dtype, device) = shape_and_dtype("randn", args, shape.as_ref(), dtype, device)?;
+    finish("randn", on(random::normal(&shape, 0.0, 1.0, dtype)?, device)?, requires_grad)
 }
 
 /// Random numbers, uniform in [low, high), of shape size (None: one number).
@@ -70,9 +70,9 @@ pub fn randn(
 #[pyfunction]
 #[pyo3(name = "uniform", signature = (low = None, high = None, size = None, dtype = None, device = None))]
 pub fn uniform_(low: Arg<'_>, high: Arg<'_>, size: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
-    check_device(device)?;
+    let device = device_of(device)?;
     let (low, high) = (float_or(0.0, "uniform", "low", low)?, float_or(1.0, "uniform", "high", high)?);
-    Ok(random::uniform(&self::size("uniform", size)?, low, high, dtype.map_or(DType::F32, |d| d.0))?.into())
+    Ok(on(random::uniform(&self::size("uniform", size)?, low, high, dtype.map_or(DType::F32, |d| d.0))?, device)?.into())
 }
 
 /// Random numbers, normal with mean loc and standard deviation scale, of shape size (None: one number).
@@ -85,9 +85,9 @@ pub fn uniform_(low: Arg<'_>, high: Arg<'_>, size: Arg<'_>, dtype: Option<DTypeA
 #[pyfunction]
 #[pyo3(name = "normal", signature = (loc = None, scale = None, size = None, dtype = None, device = None))]
 pub fn normal_(loc: Arg<'_>, scale: Arg<'_>, size: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
-    check_device(device)?;
+    let device = device_of(device)?;
     let (loc, scale) = (float_or(0.0, "normal", "loc", loc)?, float_or(1.0, "normal", "scale", scale)?);
-    Ok(random::normal(&self::size("normal", size)?, loc, scale, dtype.map_or(DType::F32, |d| d.0))?.into())
+    Ok(on(random::normal(&self::size("normal", size)?, loc, scale, dtype.map_or(DType::F32, |d| d.0))?, device)?.into())
 }
 
 /// Random integers in [low, high), or in [0, low) if that is all, of shape size (None: one), int64 unless dtype says otherwise.
@@ -106,7 +106,7 @@ pub fn randint(
     dtype: Option<DTypeArg>,
     device: Option<&str>,
 ) -> PyResult<PyTensor> {
-    check_device(device)?;
+    let device = device_of(device)?;
     let bound = |name: &str, v: &Bound<'_, PyAny>| match number("randint", name, v)? {
         Scalar::Int(i) => Ok(i),
         _ => Err(wrong_type("randint", v, &format!("an integer for {name}"))),
@@ -117,7 +117,7 @@ pub fn randint(
         None => (0, first),
     };
     let dtype = dtype.map_or(DType::I64, |d| d.0);
-    Ok(random::randint(&self::size("randint", size)?, low, high, dtype)?.into())
+    Ok(on(random::randint(&self::size("randint", size)?, low, high, dtype)?, device)?.into())
 }
 
 /// 0, 1, .. n - 1 in random order for an integer n; a tensor with its first axis in random order.
@@ -130,9 +130,9 @@ pub fn randint(
 #[pyfunction]
 #[pyo3(signature = (x, device = None))]
 pub fn permutation(x: &Bound<'_, PyAny>, device: Option<&str>) -> PyResult<PyTensor> {
-    check_device(device)?;
+    let device = device_of(device)?;
     if x.cast::<PyTensor>().is_err() && x.extract::<i64>().is_ok() {
-        return Ok(random::permutation(super::arguments::count("permutation", "n", x)?)?.into());
+        return Ok(on(random::permutation(super::arguments::count("permutation", "n", x)?)?, device)?.into());
     }
     Ok(random::shuffled(&array("permutation", x)?)?.into())
 }
@@ -147,8 +147,8 @@ pub fn permutation(x: &Bound<'_, PyAny>, device: Option<&str>) -> PyResult<PyTen
 #[pyfunction]
 #[pyo3(signature = (p = 0.5, size = None, device = None))]
 pub fn bernoulli(p: f64, size: Arg<'_>, device: Option<&str>) -> PyResult<PyTensor> {
-    check_device(device)?;
-    Ok(random::bernoulli(&self::size("bernoulli", size)?, p)?.into())
+    let device = device_of(device)?;
+    Ok(on(random::bernoulli(&self::size("bernoulli", size)?, p)?, device)?.into())
 }
 
 /// x with elements set to 0 with probability p and the others scaled by 1 / (1 - p).

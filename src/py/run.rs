@@ -4,7 +4,8 @@ use super::tape::Unsent;
 use super::tensor::{PyTensor, compute, wrap_all};
 use super::versions::{Change, Held, Noted, begin_journal, end_journal, note_again};
 use crate::checkpoint;
-use crate::graph::{Log, Probe, Scope, TapeCore, Tensor, cpu, scope};
+use crate::device::Device;
+use crate::graph::{Log, Probe, Scope, TapeCore, Tensor, pooled_devices, pools, scope};
 use crate::ops::custom;
 use crate::plan::evaluate_pending;
 use crate::pool::PoolId;
@@ -39,7 +40,7 @@ pub struct PyRun {
     outer: Vec<u32>,
     /// The innermost of them, its generation, and the generations of its pool and the persistent one.
     around: Option<(Arc<TapeCore>, u32)>,
-    pools: Vec<(PoolId, u64)>,
+    pools: Vec<(Device, PoolId, u64)>,
     log: Mutex<Arc<Log>>,
     running: Mutex<Option<Running>>,
     tape: Mutex<Option<Arc<TapeCore>>>,
@@ -55,10 +56,9 @@ impl PyRun {
             None => scope(|s| s.tapes.last().cloned()),
         };
         let pools = {
-            let pools = cpu().lock();
-            let mut watched = vec![pools.persistent()];
-            watched.extend(innermost.as_ref().map(|t| t.pool));
-            watched.into_iter().map(|id| (id, pools.generation(id).unwrap_or(0))).collect()
+            let mut watched: Vec<_> = pooled_devices().map(|d| (d, pools(d).lock().persistent())).collect();
+            watched.extend(innermost.iter().flat_map(|t| t.pools.lock().clone()));
+            watched.into_iter().map(|(d, id)| (d, id, pools(d).lock().generation(id).unwrap_or(0))).collect()
         };
         PyRun {
             name,
@@ -239,8 +239,8 @@ impl PyRun {
                 )));
             }
         }
-        for (id, had) in &self.pools {
-            if let Err(error) = cpu().lock().check_not_reset(*id, *had) {
+        for (device, id, had) in &self.pools {
+            if let Err(error) = pools(*device).lock().check_not_reset(*id, *had) {
                 return Err(PyRuntimeError::new_err(format!("checkpoint: the replay of segment {}: {error}", self.name)));
             }
         }

@@ -4,9 +4,10 @@ use super::convert::Operand;
 use super::dtype::PyDType;
 use super::export;
 use super::leaf::leaf_version;
+use crate::device::{Device, default_device};
 use crate::dtype::DType;
 use crate::error::Error;
-use crate::graph::{Tensor, Variable, is_pending_full, record_version, scope};
+use crate::graph::{Tensor, Variable, is_pending_full, placed, record_version, scope};
 use crate::ops::unary::cast;
 use crate::plan::{evaluate, try_evaluate_pending};
 use crate::tape;
@@ -48,6 +49,8 @@ pub fn wrap_all(tensors: impl IntoIterator<Item = Tensor>) -> Vec<PyTensor> {
 
 impl From<Tensor> for PyTensor {
     fn from(tensor: Tensor) -> PyTensor {
+        // What Python holds is on a device.
+        let tensor = if tensor.device().is_none() { placed(&tensor, default_device()) } else { tensor };
         tensor.hold();
         // Here and not where ops are recorded: between the parts of a composite op, values are held that nobody counts.
         if is_pending_full() {
@@ -95,10 +98,10 @@ impl PyTensor {
         PyDType(self.current.lock().dtype())
     }
 
-    /// The device that holds the value: "cpu".
+    /// The device that holds the value: "cpu", "gpu", "gpu:1", ...
     #[getter]
-    fn device(&self) -> &'static str {
-        "cpu"
+    fn device(&self) -> String {
+        self.current.lock().device().unwrap_or(Device::CPU).to_string()
     }
 
     /// The number of axes.
@@ -142,7 +145,8 @@ impl PyTensor {
     fn handle(&self, py: Python<'_>) -> PyResult<super::memory::PyHandle> {
         let t = self.tensor();
         compute(py, || evaluate(std::slice::from_ref(&t)))?;
-        Ok(super::memory::PyHandle(t.computed()?.storage.handle()))
+        let storage = t.computed()?.storage;
+        Ok(super::memory::PyHandle(storage.device(), storage.handle()))
     }
 
     /// The values as a read-only NumPy array, which holds them as long as it lives; bfloat16 gives float32.

@@ -10,10 +10,12 @@ pub use backward::{Backward, LastBackward, backward, gradients, last_backward, w
 pub use report::{InteriorRow, LineRow, OpRow, Report, StorageRow, report};
 pub use saved_storages::Fate;
 
+use crate::device::Device;
 use crate::error::Result;
-use crate::graph::{Budget, Node, Probe, Scope, Stage, TapeCore, cpu, scope};
+use crate::graph::{Budget, Node, Probe, Scope, Stage, TapeCore, pools, scope};
 use crate::plan::{evaluate_pending, lock_engine};
 use parking_lot::Mutex;
+use smallvec::smallvec;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -49,10 +51,10 @@ pub fn close_probe(tape: &TapeCore) -> Result<()> {
 }
 
 fn new_tape(outer: Vec<u32>, probe: Option<Probe>, budget: Option<usize>) -> Result<Arc<TapeCore>> {
-    let pool = cpu().lock().create_pass()?;
+    let pool = pools(Device::CPU).lock().create_pass()?;
     Ok(Arc::new(TapeCore {
         id: NEXT_TAPE.fetch_add(1, Relaxed),
-        pool,
+        pools: Mutex::new(smallvec![(Device::CPU, pool)]),
         outer,
         generation: AtomicU32::new(0),
         nodes: Mutex::new(Vec::new()),
@@ -133,9 +135,9 @@ fn forget(tape: &TapeCore) -> Result<()> {
 /// Values that outlive their tape move to the persistent pool, without a copy.
 fn move_values(node: &Node) -> Result<()> {
     let state = node.state.lock();
-    let mut pools = cpu().lock();
-    let persistent = pools.persistent();
     for value in state.values.iter().flatten() {
+        let mut pools = pools(value.storage.device()).lock();
+        let persistent = pools.persistent();
         if !persistent.has_number_of(value.storage.handle()) {
             value.storage.move_to(&mut pools, persistent)?;
         }

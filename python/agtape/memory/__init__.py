@@ -45,13 +45,13 @@ def memory_stats(device=None):
     """Pool bytes of a device.
 
     Args:
-        device: "cpu" or None.
+        device: "cpu", "gpu" or another name of `ag.devices()`; None for the default device.
 
     Returns:
         A `MemoryStats`.
 
     Raises:
-        ValueError: this build does not have the device.
+        ValueError: the name is unknown; DeviceError: this machine does not have the device.
 
     >>> import agtape as ag
     >>> x = ag.tensor([1.0, 2.0])
@@ -60,7 +60,7 @@ def memory_stats(device=None):
     """
     if device is not None:
         _core.set_default_device(device)
-    return MemoryStats(_core.memory_stats_dict())
+    return MemoryStats(_core.memory_stats_dict(device))
 
 
 def last_plan():

@@ -92,8 +92,14 @@ pub fn run(kernel: &Prepared, ins: &[View], outs: &[View], shape: &[usize], args
         Op::SliceAssign(ranges) => slice_assign::run(ranges, ins, outs, args),
         Op::Random(kind) => random::run(*kind, outs[0], args),
         Op::Update(kind) => update::run(*kind, ins, outs, args),
-        Op::Leaf | Op::Unary(_) | Op::Binary(_) | Op::Where | Op::Cast | Op::Reduce(..) | Op::View(_) | Op::Custom => {
-            Err(Error::Internal("cpu: an op that no kernel of its own runs"))
-        }
+        Op::Leaf
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Where
+        | Op::Cast
+        | Op::Reduce(..)
+        | Op::View(_)
+        | Op::Transfer(_)
+        | Op::Custom => Err(Error::Internal("cpu: an op that no kernel of its own runs")),
     }
 }

@@ -147,7 +147,7 @@ pub fn on_gpu(kernel: &Kernel, shape: &[usize], ins: &[Host], outs: &[(DType, Ve
         .collect();
     let out_places: Vec<Place> = out_buffers.iter().map(at).collect();
     let scratch_places: Vec<Place> = scratch.iter().map(at).collect();
-    let mut recording = gpu.record().unwrap();
+    let mut recording = gpu.record(false).unwrap();
     recording
         .launch(&ready, &Operands { ins: &in_places, outs: &out_places, scratch: &scratch_places, args, op: "test", at: None })
         .unwrap();

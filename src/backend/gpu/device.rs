@@ -5,10 +5,11 @@ use super::pipeline::Pipelines;
 use super::ticket::Tickets;
 use super::trouble::{Fault, Trouble, strikes};
 use crate::backend::cpu;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use wgpu::{BufferDescriptor, BufferUsages, ErrorFilter, Features, Limits, PollType, SubmissionIndex};
 
@@ -53,6 +54,9 @@ pub struct Gpu {
 
 static OPEN: LazyLock<Vec<Mutex<Option<Arc<Gpu>>>>> = LazyLock::new(|| adapters().iter().map(|_| Mutex::new(None)).collect());
 
+/// Whether any device was ever opened: nothing looks for adapters before.
+static IS_ANY_OPEN: AtomicBool = AtomicBool::new(false);
+
 /// The device with this number, opened at the first call.
 pub fn gpu(index: usize) -> Result<Arc<Gpu>> {
     let Some(slot) = OPEN.get(index) else {
@@ -69,6 +73,7 @@ pub fn gpu(index: usize) -> Result<Arc<Gpu>> {
     }
     let gpu = Arc::new(Gpu::open(index)?);
     *slot = Some(gpu.clone());
+    IS_ANY_OPEN.store(true, Relaxed);
     Ok(gpu)
 }
 
@@ -76,6 +81,18 @@ pub fn gpu(index: usize) -> Result<Arc<Gpu>> {
 pub fn close(index: usize) {
     if let Some(slot) = OPEN.get(index) {
         *slot.lock() = None;
+    }
+}
+
+/// Writes the compiled pipelines of every open device to disk.
+pub fn save_all() {
+    if !IS_ANY_OPEN.load(Relaxed) {
+        return;
+    }
+    for slot in OPEN.iter() {
+        if let Some(gpu) = &*slot.lock() {
+            gpu.save_pipelines();
+        }
     }
 }
 
@@ -128,6 +145,16 @@ impl Gpu {
     /// Fails if the device is lost or has reported an error since the last look.
     pub fn check(&self) -> Result<()> {
         self.trouble.check(&self.name)
+    }
+
+    /// Refuses element types that no adapter computes with.
+    pub fn check_dtype(&self, dtype: DType) -> Result<()> {
+        if dtype == DType::F64 {
+            let message =
+                format!("float64 runs on the CPU only; got a float64 tensor on {}: use float32, or .to(\"cpu\")", self.name);
+            return Err(Error::dtype("gpu", message));
+        }
+        Ok(())
     }
 
     /// Whether the device is lost.

@@ -72,9 +72,18 @@ struct Command {
     groups: [u32; 3],
 }
 
+impl Ready {
+    /// Whether there is nothing to run.
+    pub fn is_empty(&self) -> bool {
+        self.dispatches.is_empty()
+    }
+}
+
 /// Dispatches that have not been submitted yet.
 pub struct Recording<'a> {
     gpu: &'a Gpu,
+    /// Everything goes in one submission.
+    is_whole: bool,
     commands: Vec<Command>,
     words: Vec<u32>,
 }
@@ -103,10 +112,10 @@ impl Gpu {
         Ok(Ready { dispatches, scratch: prepared.scratch })
     }
 
-    /// Begins to record.
-    pub fn record(&self) -> Result<Recording<'_>> {
+    /// Begins to record. `is_whole` says that nothing is submitted before all is recorded.
+    pub fn record(&self, is_whole: bool) -> Result<Recording<'_>> {
         self.check()?;
-        Ok(Recording { gpu: self, commands: Vec::new(), words: Vec::new() })
+        Ok(Recording { gpu: self, is_whole, commands: Vec::new(), words: Vec::new() })
     }
 
     /// How many pipelines the device has compiled.
@@ -129,7 +138,7 @@ impl Recording<'_> {
                 self.dispatch(step, operands)?;
             }
         }
-        if self.commands.len() >= BATCH { self.submit() } else { Ok(()) }
+        if self.commands.len() >= BATCH && !self.is_whole { self.submit() } else { Ok(()) }
     }
 
     fn dispatch(&mut self, step: &ReadyDispatch, operands: &Operands) -> Result<()> {

@@ -17,7 +17,7 @@ mod transfer;
 mod trouble;
 
 pub use adapter::{AdapterInfo, adapter_count, adapter_infos};
-pub use device::{Buffer, Gpu, close, gpu};
+pub use device::{Buffer, Gpu, close, gpu, save_all};
 pub use execute::{Operands, Place, Ready, Recording};
 pub use launch::{Caps, Prepared, Slot, View, prepare};
 pub use trouble::{Fault, inject};

@@ -1,0 +1,50 @@
+//! Kernels made ready for a device, with the memory that they need beside their outputs.
+use super::lower::{Lowered, Temp};
+use super::program::Program;
+use super::{Launch, Loc, Operand};
+use crate::backend::{Prepared, cpu, gpu};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::layout::Layout;
+use std::sync::Arc;
+
+/// Prepares every launch of a lowered program; scratch memory becomes temporaries of it.
+pub(super) fn prepare(program: &Program, lowered: &mut Lowered) -> Result<Vec<Arc<Prepared>>> {
+    let Some(index) = program.device.gpu_index() else {
+        return lowered.launches.iter().map(|l| Ok(Arc::new(Prepared::Cpu(cpu::prepare(&l.kernel)?)))).collect();
+    };
+    let gpu = gpu::gpu(index)?;
+    let mut prepared = Vec::with_capacity(lowered.launches.len());
+    for (s, launch) in lowered.launches.iter_mut().enumerate() {
+        let ready = match launch.outs.iter().all(|o| o.layout.shape.contains(&0)) {
+            // Nothing of it runs.
+            true => gpu.ready(gpu::Prepared::default())?,
+            false => ready(&gpu, launch)?,
+        };
+        for &bytes in &ready.scratch {
+            let layout = Layout::contiguous(&[bytes]);
+            launch.outs.push(Operand { loc: Loc::Temp(lowered.temps.len() as u32), layout, dtype: DType::U8 });
+            launch.scratch += 1;
+            lowered.temps.push(Temp { bytes, made: s as u32 });
+        }
+        prepared.push(Arc::new(Prepared::Gpu(ready)));
+    }
+    Ok(prepared)
+}
+
+fn ready(gpu: &gpu::Gpu, launch: &Launch) -> Result<gpu::Ready> {
+    let mut ins = Vec::with_capacity(launch.ins.len());
+    for (i, o) in launch.ins.iter().enumerate() {
+        ins.push(view(gpu, gpu::Slot::In(i), o)?);
+    }
+    let mut outs = Vec::with_capacity(launch.outs.len());
+    for (i, o) in launch.outs.iter().enumerate() {
+        outs.push(view(gpu, gpu::Slot::Out(i), o)?);
+    }
+    gpu.ready(gpu::prepare(&launch.kernel, &launch.shape, &ins, &outs, gpu.caps)?)
+}
+
+fn view<'a>(gpu: &gpu::Gpu, slot: gpu::Slot, o: &'a Operand) -> Result<gpu::View<'a>> {
+    gpu.check_dtype(o.dtype)?;
+    Ok(gpu::View { slot, dtype: o.dtype, shape: &o.layout.shape, strides: &o.layout.strides })
+}

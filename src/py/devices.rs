@@ -1,0 +1,192 @@
+//! Devices as Python names them: what there is, which one is the default, and their state.
+use super::convert::device_of;
+use super::tensor::compute;
+use crate::backend::gpu;
+use crate::device::{Device, MAX_GPUS, choose_device, default_device, set_default_device as replace_default};
+use crate::error::Error;
+use crate::graph::{pooled_devices, pools};
+use crate::plan::lock_engine;
+use pyo3::create_exception;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+create_exception!(
+    agtape,
+    DeviceError,
+    PyRuntimeError,
+    "A device cannot do its work: there is none, it is lost, or its driver refused. Other devices and saved files are untouched."
+);
+
+/// What "auto" means in this process.
+static AUTO: AtomicU8 = AtomicU8::new(0);
+
+/// The device that "auto" means: the CPU unless a kept measurement says that an adapter is faster.
+pub fn auto_device() -> Device {
+    Device::at(AUTO.load(Relaxed))
+}
+
+/// Sets what "auto" means.
+#[pyfunction]
+pub fn set_auto_device(device: &str) -> PyResult<()> {
+    let device = device_of(Some(device))?;
+    AUTO.store(device.position() as u8, Relaxed);
+    Ok(())
+}
+
+/// Refuses an adapter that this machine does not have.
+pub fn check_present(device: Device) -> PyResult<()> {
+    let Some(index) = device.gpu_index() else { return Ok(()) };
+    let count = gpu::adapter_count();
+    if index < count {
+        return Ok(());
+    }
+    Err(Error::device(match count {
+        0 => format!(
+            "device {:?}: no adapter was found on this machine; use \"cpu\", or install a Vulkan, Metal or DX12 driver",
+            device.to_string()
+        ),
+        _ => format!("device {:?}: this machine has {count} adapters, \"gpu\" to \"gpu:{}\"", device.to_string(), count - 1),
+    })
+    .into())
+}
+
+/// The devices of this machine: the CPU, and every adapter that Vulkan, Metal or DX12 offers.
+///
+/// >>> import agtape as ag
+/// >>> ag.devices()[0]
+/// 'cpu'
+#[pyfunction]
+pub fn devices(py: Python<'_>) -> Vec<String> {
+    let count = py.detach(gpu::adapter_count).min(MAX_GPUS);
+    std::iter::once(Device::CPU).chain((0..count).map(Device::gpu)).map(|d| d.to_string()).collect()
+}
+
+/// What is known of each adapter, as dicts.
+#[pyfunction]
+pub fn adapter_dicts(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let infos = py.detach(gpu::adapter_infos);
+    infos
+        .iter()
+        .enumerate()
+        .map(|(i, info)| {
+            let d = PyDict::new(py);
+            d.set_item("device", Device::gpu(i).to_string())?;
+            d.set_item("name", &info.name)?;
+            d.set_item("backend", &info.backend)?;
+            d.set_item("driver", &info.driver)?;
+            d.set_item("kind", info.kind)?;
+            d.set_item("is_software", info.is_software)?;
+            Ok(d)
+        })
+        .collect()
+}
+
+/// What an open adapter can do, as a dict; opens it.
+#[pyfunction]
+pub fn adapter_limits<'py>(py: Python<'py>, device: &str) -> PyResult<Bound<'py, PyDict>> {
+    let d = PyDict::new(py);
+    let Some(index) = device_of(Some(device))?.gpu_index() else { return Ok(d) };
+    let gpu = compute(py, || gpu::gpu(index))?;
+    d.set_item("int64", gpu.caps.int64)?;
+    d.set_item("subgroup", gpu.caps.subgroup)?;
+    d.set_item("max_bytes", gpu.max_bytes())?;
+    d.set_item("workgroup_bytes", gpu.caps.workgroup_bytes)?;
+    d.set_item("max_groups", gpu.caps.max_groups)?;
+    d.set_item("max_immediates", gpu.caps.max_immediates)?;
+    d.set_item("pipelines", gpu.pipeline_count())?;
+    Ok(d)
+}
+
+/// The device that new tensors lie on unless told otherwise.
+///
+/// >>> import agtape as ag
+/// >>> ag.get_default_device()
+/// 'cpu'
+#[pyfunction]
+pub fn get_default_device() -> String {
+    default_device().to_string()
+}
+
+/// Sets the device that new tensors lie on, on every thread that has not chosen one by `ag.device`.
+///
+/// device: "auto", "cpu", "gpu" or "gpu:1". Raises ValueError for an unknown name, DeviceError for a device that this machine lacks.
+///
+/// >>> import agtape as ag
+/// >>> ag.set_default_device("cpu")
+#[pyfunction]
+pub fn set_default_device(device: &str) -> PyResult<()> {
+    replace_default(device_of(Some(device))?);
+    Ok(())
+}
+
+/// Sets this thread's own choice (None: what threads start with) and gives the former one.
+#[pyfunction]
+#[pyo3(name = "choose_device", signature = (device = None))]
+pub fn choose(device: Option<&str>) -> PyResult<Option<String>> {
+    let new = device.map(|d| device_of(Some(d))).transpose()?;
+    Ok(choose_device(new).map(|d| d.to_string()))
+}
+
+/// Waits for what a device was given (None: every device in use), and raises what its kernels refused.
+///
+/// >>> import agtape as ag
+/// >>> ag.synchronize()
+#[pyfunction]
+#[pyo3(signature = (device = None))]
+pub fn synchronize(py: Python<'_>, device: Option<&str>) -> PyResult<()> {
+    let devices = match device {
+        Some(_) => vec![device_of(device)?],
+        None => pooled_devices().collect(),
+    };
+    compute(py, || devices.into_iter().filter_map(Device::gpu_index).try_for_each(|index| gpu::gpu(index)?.synchronize()))
+}
+
+/// Frees every pool of a device and makes its handles stale: tensors on it can no longer be read. Gives the bytes freed.
+///
+/// A lost device is opened again at its next use.
+#[pyfunction]
+#[pyo3(signature = (device = None))]
+pub fn reset(py: Python<'_>, device: Option<&str>) -> PyResult<usize> {
+    let device = device_of(device)?;
+    compute(py, || {
+        let mut engine = lock_engine();
+        let freed = pools(device).lock().reset_all();
+        if let Some(index) = device.gpu_index() {
+            // Plans hold kernels of the device that is let go, free buffers its memory.
+            engine.forget_plans();
+            pools(device).lock().trim();
+            gpu::close(index);
+        }
+        Ok(freed)
+    })
+}
+
+/// Writes compiled pipelines to disk; called when the interpreter ends.
+#[pyfunction]
+pub fn save_pipelines(py: Python<'_>) {
+    py.detach(gpu::save_all);
+}
+
+/// Makes the n-th call from now on at a point ("allocate", "map", "submit", "lose") fail; a negative number takes that back. For tests.
+#[pyfunction]
+pub fn inject_fault(point: &str, n: i64) -> PyResult<()> {
+    let fault = match point {
+        "allocate" => gpu::Fault::Allocate,
+        "map" => gpu::Fault::Map,
+        "submit" => gpu::Fault::Submit,
+        "lose" => gpu::Fault::Lose,
+        other => return Err(pyo3::exceptions::PyValueError::new_err(format!("inject_fault: unknown point {other:?}"))),
+    };
+    gpu::inject(fault, n);
+    Ok(())
+}
+
+/// Adds this file's functions to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("DeviceError", m.py().get_type::<DeviceError>())?;
+    functions!(m; devices, adapter_dicts, adapter_limits, get_default_device, set_default_device, choose, synchronize, reset);
+    functions!(m; set_auto_device, save_pipelines, inject_fault);
+    Ok(())
+}
