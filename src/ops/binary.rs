@@ -1,5 +1,6 @@
 //! Elementwise ops of two inputs, and `where`: broadcasting, dtype promotion, saved set and gradient.
 use super::rule::{Ctx, Grads, Rule, make, only};
+use super::transfer::one_device;
 use super::unary::{cast, unary, zeros_like};
 use crate::backend::kind::BinaryKind::{self, *};
 use crate::backend::kind::UnaryKind as U;
@@ -57,6 +58,7 @@ fn common(kind: BinaryKind, a: DType, b: DType) -> Result<DType> {
 
 /// Applies an elementwise op of two inputs.
 pub fn binary(kind: BinaryKind, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    one_device(kind.name(), &[a, b])?;
     let (a, b) = if a.dtype() == b.dtype() && a.dtype().is_float() {
         (a.clone(), b.clone())
     } else {
@@ -169,6 +171,7 @@ fn pow_exponent(g: &Tensor, a: &Tensor, b: &Tensor) -> Result<Tensor> {
 
 /// `where`: a where the condition holds, else b.
 pub fn select(condition: &Tensor, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    one_device("where", &[condition, a, b])?;
     if condition.dtype() != DType::Bool {
         return Err(Error::dtype("where", format!("the condition is {}; expected bool", condition.dtype())));
     }

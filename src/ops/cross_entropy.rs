@@ -5,6 +5,7 @@ use super::index::gather;
 use super::reduce::{detach_like, reduce};
 use super::rule::{Ctx, Grads, Rule, make, make_many, only};
 use super::softmax::softmax;
+use super::transfer::one_device;
 use super::unary::cast;
 use super::view::{move_axis, reshape_to};
 use crate::backend::kind::BinaryKind::Ne;
@@ -45,6 +46,7 @@ const NAME: &str = "cross_entropy";
 /// The loss of logits with labels, which have the logits' shape without the class axis. Class weights are constants here. The result has
 /// the type that logits and weights promote to, and is rounded to it once.
 pub fn cross_entropy(how: Entropy, logits: &Tensor, labels: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
+    one_device(NAME, &[Some(logits), Some(labels), weight].into_iter().flatten().collect::<Vec<_>>())?;
     let axis = shape::axis(NAME, how.axis, logits.rank())?;
     if !logits.dtype().is_float() || !labels.dtype().is_int() {
         let message = format!("got logits of {} and labels of {}; expected floats and integers", logits.dtype(), labels.dtype());

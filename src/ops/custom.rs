@@ -1,5 +1,6 @@
 //! A user's op: a node over its inputs and its forward's outputs that carries a gradient rule written in terms of other ops.
 use super::rule::{Ctx, Grads, Rule, make_many};
+use super::transfer::one_device;
 use crate::backend::op::Op;
 use crate::error::{Error, Result};
 use crate::graph::{CustomRule, Saved, Spec, Tensor, record};
@@ -22,6 +23,7 @@ pub fn custom(rule: Arc<dyn CustomRule>, inputs: &[Tensor], outputs: &[Tensor]) 
         );
         return Err(Error::value("custom", message));
     }
+    one_device("custom", &inputs.iter().chain(outputs).collect::<Vec<_>>())?;
     let all: SmallVec<[Tensor; 2]> = inputs.iter().chain(outputs).cloned().collect();
     let specs: SmallVec<[Spec; 1]> = outputs.iter().map(|t| t.spec().clone()).collect();
     let outs = make_many(Op::Custom, SmallVec::new(), all, specs);
@@ -41,6 +43,7 @@ pub fn segment(rule: Arc<dyn CustomRule>, inputs: &[Tensor], given: usize, outpu
         let message = format!("segment {} has {} outputs; expected at most {MOST_OUTPUTS}", rule.name(), outputs.len());
         return Err(Error::value("checkpoint", message));
     }
+    one_device("checkpoint", &inputs.iter().chain(outputs).collect::<Vec<_>>())?;
     let all: SmallVec<[Tensor; 2]> = inputs.iter().chain(outputs).cloned().collect();
     let specs: SmallVec<[Spec; 1]> = outputs.iter().map(|t| t.spec().clone()).collect();
     let kept = Saved { inputs: (0..given).fold(0, |mask, i| mask | Saved::bit(i)), outputs: 0 };

@@ -2,6 +2,7 @@
 use super::binary::{binary, host_scalar, select};
 use super::create::{full, ones, positions, zeros};
 use super::rule::{Ctx, Grads, Rule, make, only};
+use super::transfer::one_device;
 use super::unary::cast;
 use super::view::{broadcast_to, move_axis, permute_axes, reshape_to};
 use crate::backend::kind::BinaryKind::Eq;
@@ -26,6 +27,7 @@ const MOST_INDICES: usize = 30;
 
 /// Index tensors broadcast to one shape, for at most as many axes as x has.
 fn common(op: &'static str, x: &Tensor, indices: &[Tensor]) -> Result<(Vec<Tensor>, Shape)> {
+    one_device(op, &std::iter::once(x).chain(indices).collect::<Vec<_>>())?;
     let most = x.rank().min(MOST_INDICES);
     if indices.is_empty() || indices.len() > most {
         let message = format!("got {} index tensors for shape {:?}; expected 1 to {most}", indices.len(), x.shape());
@@ -54,6 +56,7 @@ pub fn gather(x: &Tensor, indices: &[Tensor]) -> Result<Tensor> {
 }
 
 fn write(op: &'static str, make_op: fn(usize) -> Op, x: &Tensor, indices: &[Tensor], v: &Tensor) -> Result<Tensor> {
+    one_device(op, &[x, v])?;
     let (indices, mut shape) = common(op, x, indices)?;
     let k = indices.len();
     shape.extend_from_slice(&x.shape()[k..]);
@@ -73,6 +76,7 @@ pub fn index_put(x: &Tensor, indices: &[Tensor], v: &Tensor) -> Result<Tensor> {
 
 /// The index broadcast against x on all axes but one, and x likewise.
 fn along(op: &'static str, x: &Tensor, index: &Tensor, axis: i64) -> Result<(Tensor, Tensor, usize)> {
+    one_device(op, &[x, index])?;
     check_integer(op, index)?;
     let axis = shape::axis(op, axis, x.rank())?;
     if index.rank() != x.rank() {
@@ -98,6 +102,7 @@ pub fn take_along_axis(x: &Tensor, index: &Tensor, axis: i64) -> Result<Tensor> 
 
 /// x with v added at positions along the axis; repeated ones add. v broadcasts to the index's shape and takes x's dtype.
 pub fn scatter_along(x: &Tensor, index: &Tensor, v: &Tensor, axis: i64) -> Result<Tensor> {
+    one_device("scatter_along_axis", &[x, v])?;
     let (wide, index, axis) = along("scatter_along_axis", x, index, axis)?;
     if wide.shape() != x.shape() {
         let message = format!("indices of shape {:?} do not broadcast to the other axes of {:?}", index.shape(), x.shape());

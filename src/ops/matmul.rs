@@ -1,5 +1,6 @@
 //! Matrix products: NumPy's shape rule, one product where batches allow it, saved set and gradient.
 use super::rule::{Ctx, Grads, Rule, make, only};
+use super::transfer::one_device;
 use super::unary::cast;
 use super::view::{permute_axes, reshape_to};
 use crate::backend::op::Op;
@@ -12,6 +13,7 @@ use smallvec::smallvec;
 /// The matrix product by NumPy's rules: vectors count as a row on the left and a column on the right and lose that axis again; leading
 /// axes broadcast; dtypes promote (bools are refused).
 pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    one_device("matmul", &[a, b])?;
     let (sa, sb) = (a.shape(), b.shape());
     if sa.is_empty() || sb.is_empty() {
         return Err(Error::value(

@@ -2,6 +2,7 @@
 use super::create::{full, listed};
 use super::index::take;
 use super::rule::{Ctx, Grads, Rule, make, only};
+use super::transfer::one_device;
 use super::unary::cast;
 use super::view::{broadcast_to, expand, narrow, reshape_to, slice_assign};
 use crate::backend::op::{Op, Range};
@@ -16,6 +17,7 @@ const MOST_INPUTS: usize = 32;
 
 /// The dtype that all of them promote to.
 fn promoted(op: &'static str, list: &[Tensor]) -> Result<DType> {
+    one_device(op, &list.iter().collect::<Vec<_>>())?;
     let dtypes = list.iter().map(Tensor::dtype);
     dtypes.reduce(DType::promote).ok_or_else(|| Error::value(op, "got an empty list; expected at least one tensor"))
 }

@@ -2,6 +2,7 @@
 use super::binary::{add, mul, scalar, sub};
 use super::reduce::{detach_like, reduce};
 use super::rule::{Ctx, Grads, Rule, make_many, only};
+use super::transfer::one_device;
 use super::unary::{cast, unary};
 use super::view::{broadcast_to, reshape_to};
 use crate::backend::kind::ReduceKind::{Mean, Sum};
@@ -33,6 +34,7 @@ impl Norm {
 /// (x - mean) / sqrt(variance + eps) over the last axes, times weight plus bias, which have their shape. The result has the type that the
 /// floats of all of them promote to; integers are float32.
 pub fn norm(how: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {
+    one_device(how.op(), &[Some(x), weight, bias].into_iter().flatten().collect::<Vec<_>>())?;
     let Some(first) = x.rank().checked_sub(how.axes).filter(|_| how.axes > 0) else {
         let message = format!("the input has shape {:?}; expected at least {} axes, and one to normalize", x.shape(), how.axes);
         return Err(Error::value(how.op(), message));

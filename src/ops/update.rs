@@ -1,5 +1,6 @@
 //! Optimizer updates as nodes with several outputs: shape rules; an update is never differentiated.
 use super::rule::make_many;
+use super::transfer::one_device;
 use crate::backend::op::{Op, UpdateKind};
 use crate::error::{Error, Result};
 use crate::graph::{Spec, Tensor};
@@ -43,6 +44,7 @@ pub struct AdamHyper {
 
 /// The parameter is a float, and the others have its shape and dtype.
 fn check(op: &'static str, p: &Tensor, others: &[(&str, &Tensor)]) -> Result<()> {
+    one_device(op, &std::iter::once(p).chain(others.iter().map(|(_, t)| *t)).collect::<Vec<_>>())?;
     if !p.dtype().is_float() {
         return Err(Error::dtype(op, format!("the parameter is {}; expected a float", p.dtype())));
     }

@@ -1,5 +1,6 @@
 //! Views and slice assignment: reshape, permute, broadcast, slice and their gradients. What changes nothing gives the tensor itself.
 use super::rule::{Ctx, Grads, Rule, grads, make, only};
+use super::transfer::one_device;
 use super::unary::{cast, zeros_like};
 use crate::backend::op::{Op, Range, ViewOp};
 use crate::error::{Error, Result};
@@ -206,6 +207,7 @@ pub fn flip(x: &Tensor, axes: Option<&[i64]>) -> Result<Tensor> {
 
 /// x with the slice replaced by v, which broadcasts to it and takes x's dtype.
 pub fn slice_assign(x: &Tensor, ranges: &[Range], v: &Tensor) -> Result<Tensor> {
+    one_device("slice_assign", &[x, v])?;
     check_ranges("slice_assign", ranges, x.shape())?;
     let shape: Shape = ranges.iter().map(|r| r.2).collect();
     let v = broadcast_to(&cast(v, x.dtype()), &shape)?;
