@@ -121,6 +121,7 @@ CREATION = [
 
 # Engine ops that need more than a row: where they are tested.
 ELSEWHERE = {
+    "to_device": "gpu/test_devices.py",
     "leaf": "ops/test_broadcast.py",
     "astype": "ops/test_dtypes.py",
     "alias": "ops/test_broadcast.py",
@@ -139,6 +140,7 @@ ELSEWHERE = {
 }
 # Public functions without a value that NumPy could tell, or that give no tensor: where they are tested.
 FUNCTIONS_ELSEWHERE = {
+    "to_device": "gpu/test_devices.py",
     "allclose": "ops/test_dtypes.py",
     "array_equal": "ops/test_dtypes.py",
     "empty": "ops/test_values.py",

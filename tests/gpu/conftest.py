@@ -1,0 +1,24 @@
+"""The adapter that these tests run on: the first one. Without any they fail, since every run must compare every op."""
+
+import os
+
+# Checked shaders: an index out of bounds is clamped and a division by zero defined, as release builds do not spend time on.
+os.environ.setdefault("AGTAPE_CHECKED", "1")
+
+import agtape as ag
+import pytest
+
+
+def pytest_collection_modifyitems(items):
+    """Everything here is of the GPU: `pytest -m gpu` chooses it."""
+    for item in items:
+        if "tests/gpu/" in item.path.as_posix():
+            item.add_marker(pytest.mark.gpu)
+
+
+@pytest.fixture(autouse=True)
+def adapter():
+    """The device's name; what a test leaves on the device is reported by the next read, so it is waited for here."""
+    assert "gpu" in ag.devices(), "no adapter: install Mesa's software Vulkan (mesa-vulkan-drivers)"
+    yield "gpu"
+    ag.synchronize("gpu")

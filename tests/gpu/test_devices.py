@@ -1,0 +1,115 @@
+"""Where tensors are: moving them, mixing them, defaults, and what stays on the device."""
+
+import agtape as ag
+import numpy as np
+import pytest
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "int64", "uint8", "bool"])
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 5), (70_001,)])
+def test_there_and_back_is_the_same(dtype, shape, rng):
+    x = ag.tensor((rng.uniform(0, 3, shape)).astype(np.float32)).astype(dtype)
+    there = x.to("gpu")
+    assert (there.device, there.dtype, there.shape) == ("gpu", x.dtype, x.shape)
+    back = there.cpu()
+    assert back.device == "cpu"
+    np.testing.assert_array_equal(back.numpy(), x.numpy())
+
+
+def test_gradients_go_back_where_the_leaf_is(rng):
+    w = ag.param(rng.normal(size=(4, 3)).astype(np.float32))
+    with ag.grad_tape():
+        loss = (w.to("gpu") * 3).sum().cpu() + (w * 2).sum()
+    loss.backward()
+    assert w.grad.device == "cpu"
+    np.testing.assert_array_equal(w.grad.numpy(), np.full((4, 3), 5.0))
+
+
+def test_views_of_device_tensors_are_read_in_order(rng):
+    x = rng.normal(size=(5, 6)).astype(np.float32)
+    t = ag.tensor(x, device="gpu")
+    for see in (lambda a: a.T, lambda a: a[::-1, ::2], lambda a: a[1:3, 2:5], lambda a: a[:, 0]):
+        np.testing.assert_array_equal(see(t).numpy(), see(x))
+    np.testing.assert_array_equal(ag.broadcast_to(t[0], (3, 6)).numpy(), np.broadcast_to(x[0], (3, 6)))
+
+
+def test_mixing_devices_says_how_to_move():
+    a, b = ag.ones(2, 2), ag.ones(2, 2, device="gpu")
+    calls = [
+        lambda: a + b,
+        lambda: ag.where(a > 0, a, b),
+        lambda: a @ b,
+        lambda: ag.concat([a, b]),
+        lambda: ag.take_along_axis(b, ag.zeros(2, 1, dtype="int64"), 1),
+        lambda: ag.nn.functional.cross_entropy(b, ag.zeros(2, dtype="int64")),
+        lambda: ag.nn.functional.layer_norm(b, (2,), ag.ones(2)),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"got tensors on .*expected one device: move one with \.to\("):
+            call()
+
+
+def test_numbers_arrays_and_lists_follow_the_tensor():
+    x = ag.ones(3, device="gpu")
+    results = [x + 1, 2 * x, x * np.float32(2), np.ones(3, np.float32) + x, ag.maximum(x, [0.0, 2.0, 0.0]), x[[0, 2]]]
+    assert all(r.device == "gpu" for r in results)
+    assert results[4].tolist() == [1.0, 2.0, 1.0]
+    x[1] = 5.0
+    x[np.array([True, False, True])] = 7.0
+    assert x.tolist() == [7.0, 5.0, 7.0]
+
+
+def test_the_default_device_is_scoped():
+    with ag.device("gpu"):
+        made = [ag.zeros(2), ag.arange(3), ag.rand(2), ag.tensor([1.0]), ag.eye(2), ag.randint(0, 3, (2,)), ag.nn.Linear(2, 2).weight]
+        with ag.device("cpu"):
+            assert ag.zeros(1).device == "cpu"
+        assert ag.get_default_device() == "gpu"
+    assert {t.device for t in made} == {"gpu"}
+    assert ag.zeros(1).device == "cpu"
+
+
+def test_names_that_are_no_device():
+    for name in ("cuda", "gpu:", "gpu:x", ""):
+        with pytest.raises(ValueError, match="not available; expected"):
+            ag.zeros(1, device=name)
+    with pytest.raises(ag.DeviceError, match=r"this machine has \d+ adapters"):
+        ag.zeros(1, device="gpu:14")
+
+
+@pytest.mark.promise("G02")
+def test_G02_float64_is_refused_at_the_call():
+    for call in (
+        lambda: ag.zeros(2, dtype="float64", device="gpu"),
+        lambda: ag.tensor(np.ones(2), device="gpu"),
+        lambda: ag.ones(2, dtype="float64").to("gpu"),
+    ):
+        with pytest.raises(TypeError, match="float64 runs on the CPU only"):
+            call()
+    assert ag.tensor(np.ones(2), dtype="float32", device="gpu").tolist() == [1.0, 1.0]
+
+
+@pytest.mark.promise("R03")
+def test_R03_a_step_downloads_nothing():
+    model = ag.nn.Sequential(ag.nn.Linear(8, 16), ag.nn.ReLU(), ag.nn.Linear(16, 4)).to("gpu")
+    opt = ag.optim.Adam(model.parameters(), lr=1e-2)
+    x, y = ag.rand(5, 8, device="gpu"), ag.randint(0, 4, (5,), device="gpu")
+
+    def step():
+        with ag.grad_tape():
+            loss = ag.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        ag.nn.utils.clip_grad_norm_(model.parameters(), 1.0) if hasattr(ag.nn, "utils") else None
+        opt.step()
+        opt.zero_grad()
+        return loss
+
+    step()
+    with ag.transfers() as moved:
+        for _ in range(3):
+            loss = step()
+        ag.synchronize("gpu")
+    assert (moved.to_host, moved.to_host_bytes, moved.to_device) == (0, 0, 0)
+    assert moved.arguments_bytes > 0
+    assert ag.last_plan().cache_hit
+    assert np.isfinite(loss.item())
