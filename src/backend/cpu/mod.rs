@@ -28,9 +28,11 @@ mod update;
 mod view;
 mod walk;
 
+pub(crate) use elementwise::round_bits;
 pub use interrupt::{interruptible, is_asking, is_stopped, poll, set_interrupt_hook};
 pub use threads::{begin_child, is_child};
-pub use view::View;
+pub(crate) use update::numbers as update_numbers;
+pub use view::{Collapsed, View, collapse};
 
 use super::Kernel;
 use super::op::Op;

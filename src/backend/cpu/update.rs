@@ -39,33 +39,45 @@ pub(super) enum Rule<W> {
     Adam { step: W, kept: W, decay: W, toward_g: W, beta2: W, toward_g2: W, root2: W, eps: W },
 }
 
+/// The numbers of a rule, in the order in which `Rule` lists them.
+pub(crate) fn numbers(kind: UpdateKind, args: &[u64]) -> [f64; 8] {
+    let a = |i: usize| args.get(i).map_or(0.0, |&bits| f64::from_bits(bits));
+    match kind {
+        UpdateKind::Sgd => [a(0), a(1), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        UpdateKind::SgdMomentum => [a(0), a(1), a(2), 1.0 - a(3), a(4), a(5), 0.0, 0.0],
+        UpdateKind::Adam => {
+            let is_decoupled = a(7) != 0.0;
+            let kept = if is_decoupled { 1.0 - a(0) * a(4) } else { 1.0 };
+            let decay = if is_decoupled { 0.0 } else { a(4) };
+            [a(0) / a(5), kept, decay, 1.0 - a(1), a(2), 1.0 - a(2), a(6).sqrt(), a(3)]
+        }
+    }
+}
+
 impl<W: Float> Rule<W> {
     fn new(kind: UpdateKind, args: &[u64]) -> Self {
-        let a = |i: usize| args.get(i).map_or(0.0, |&bits| f64::from_bits(bits));
-        let w = W::of;
+        let n = numbers(kind, args);
+        let w = |i: usize| W::of(n[i]);
         match kind {
-            UpdateKind::Sgd => Rule::Sgd { lr: w(a(0)), decay: w(a(1)) },
+            UpdateKind::Sgd => Rule::Sgd { lr: w(0), decay: w(1) },
             UpdateKind::SgdMomentum => Rule::Momentum {
-                lr: w(a(0)),
-                decay: w(a(1)),
-                momentum: w(a(2)),
-                fresh: w(1.0 - a(3)),
-                is_nesterov: a(4) != 0.0,
-                is_first: a(5) != 0.0,
+                lr: w(0),
+                decay: w(1),
+                momentum: w(2),
+                fresh: w(3),
+                is_nesterov: n[4] != 0.0,
+                is_first: n[5] != 0.0,
             },
-            UpdateKind::Adam => {
-                let is_decoupled = a(7) != 0.0;
-                Rule::Adam {
-                    step: w(a(0) / a(5)),
-                    kept: w(if is_decoupled { 1.0 - a(0) * a(4) } else { 1.0 }),
-                    decay: w(if is_decoupled { 0.0 } else { a(4) }),
-                    toward_g: w(1.0 - a(1)),
-                    beta2: w(a(2)),
-                    toward_g2: w(1.0 - a(2)),
-                    root2: w(a(6).sqrt()),
-                    eps: w(a(3)),
-                }
-            }
+            UpdateKind::Adam => Rule::Adam {
+                step: w(0),
+                kept: w(1),
+                decay: w(2),
+                toward_g: w(3),
+                beta2: w(4),
+                toward_g2: w(5),
+                root2: w(6),
+                eps: w(7),
+            },
         }
     }
 }

@@ -179,6 +179,7 @@ impl Recording<'_> {
             Word::Float(a) => (f64::from_bits(arg(a)?) as f32).to_bits(),
             Word::Low(a) => arg(a)? as u32,
             Word::High(a) => (arg(a)? >> 32) as u32,
+            Word::Derived(number) => number.of(operands.args),
             Word::Ticket => self.gpu.tickets.give(operands.op, operands.at),
             Word::Offset(slot, bytes) => {
                 let p = place(slot).ok_or(Error::Internal("gpu: an operand is missing"))?;

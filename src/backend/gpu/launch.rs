@@ -1,5 +1,6 @@
 //! Launches as data: the dispatches that one kernel of a plan becomes, with what each binds and which numbers it is given.
 use super::codegen;
+pub use super::derive::Derived;
 use super::text::{Elem, Source};
 use crate::backend::Kernel;
 use crate::backend::expr::{EwOp, Expr, Instr, Src};
@@ -74,6 +75,8 @@ pub enum Word {
     Low(u16),
     /// The high word of an arg.
     High(u16),
+    /// Derived from the args.
+    Derived(Derived),
     /// What to write to the flag when a value is refused.
     Ticket,
 }
@@ -292,7 +295,7 @@ impl<'a> Steps<'a> {
 }
 
 /// One input in another type, or as it is.
-fn cast_expr(from: DType, to: DType) -> Expr {
+pub fn cast_expr(from: DType, to: DType) -> Expr {
     let mut expr = Expr { inputs: smallvec![from], ..Expr::default() };
     if from == to {
         expr.outputs.push((Src::Input(0), to));

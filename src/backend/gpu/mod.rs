@@ -6,6 +6,7 @@ mod catalog;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod check;
 mod codegen;
+mod derive;
 mod device;
 mod execute;
 mod family;

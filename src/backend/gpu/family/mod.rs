@@ -1,10 +1,64 @@
 //! Kernels of a family of their own: which shaders an op becomes.
-use super::launch::Steps;
+mod generate;
+mod indexing;
+mod movement;
+mod random;
+mod scan;
+mod scatter;
+mod sort;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
+mod update;
+
+use super::launch::{Flat, Steps, Word, moved};
+use super::text::Elem;
 use crate::backend::op::Op;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 
 /// Adds the dispatches of an op.
-pub fn prepare(op: &Op, _steps: &mut Steps) -> Result<()> {
-    let _ = op;
-    Err(Error::Internal("gpu: an op that no shader runs"))
+pub fn prepare(op: &Op, steps: &mut Steps) -> Result<()> {
+    match op {
+        Op::Const => generate::constant(steps),
+        Op::Arange => generate::ramp(steps),
+        Op::Cumsum { axis, reverse } => scan::prepare(*axis, *reverse, false, steps),
+        Op::Cumprod(axis) => scan::prepare(*axis, false, true, steps),
+        Op::Sort { descending } => sort::prepare(*descending, steps),
+        Op::Copy => movement::copy(steps),
+        Op::Concat(axis) => movement::concat(*axis, steps),
+        Op::Gather(k) => indexing::gather(*k, steps),
+        Op::ScatterAdd(k) => scatter::add(*k, steps),
+        Op::IndexPut(k) => scatter::put(*k, steps),
+        Op::TakeAlong(axis) => indexing::take_along(*axis, steps),
+        Op::ScatterAlong(axis) => scatter::add_along(*axis, steps),
+        Op::SliceAssign(ranges) => movement::assign(ranges, steps),
+        Op::Random(kind) => random::prepare(*kind, steps),
+        Op::Update(kind) => update::prepare(*kind, steps),
+        _ => Err(Error::Internal("gpu: an op that no shader runs")),
+    }
+}
+
+/// Most elements (or bytes in words) that shaders count: their numbers are 32 bits, with room for the last workgroup's threads.
+const MOST: usize = u32::MAX as usize - (1 << 16);
+
+/// A count as a shader's number.
+fn count(op: &'static str, elems: usize) -> Result<u32> {
+    if elems > MOST {
+        return Err(Error::value(
+            op,
+            format!("{elems} elements are more than the {MOST} that a GPU kernel counts: split the tensor"),
+        ));
+    }
+    Ok(elems as u32)
+}
+
+/// A count as a number among a dispatch's words.
+fn fixed(op: &'static str, elems: usize) -> Result<Word> {
+    count(op, elems).map(Word::Fixed)
+}
+
+/// How the elements of an operand lie for a kernel that only moves them: bits, or what a load function gives of packed ones.
+fn as_moved(x: Flat, dtype: DType) -> Elem {
+    if matches!(x.elem, Elem::F16 | Elem::BF16 | Elem::U8 | Elem::Bool) { x.elem } else { moved(dtype) }
 }

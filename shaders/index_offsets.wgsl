@@ -1,0 +1,31 @@
+// Offsets that index tensors name: each pass adds what one of them contributes; a bad index is reported and marked.
+// Limited by memory: an index and an offset for each position.
+const MISSING: u32 = 0xffffffffu;
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let place = (group.x + group.y * groups.x) * 256u + lane;
+    if place >= p.count {
+        return;
+    }
+    // Positions of an index along an axis stand for other axes as well: those before it and those behind it.
+    let before = place / p.block;
+    let behind = place % p.inner;
+    var offset = before * p.block_step + behind;
+    if p.is_first == 0u {
+        offset = offsets[p.offsets_at + place];
+    }
+    let raw = index_idx(p.idx_at + place);
+    let index = u32(select(raw, raw + i32(p.size), raw < 0));
+    if index >= p.size {
+        atomicMax(&flag[0], p.ticket);
+        offset = MISSING;
+    } else if offset != MISSING {
+        offset += index * p.step;
+    }
+    offsets[p.offsets_at + place] = offset;
+}

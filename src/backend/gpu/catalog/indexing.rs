@@ -1,0 +1,40 @@
+//! Shaders that turn index tensors into offsets and read there.
+use super::super::text::{Elem, Number, Source};
+
+/// How index tensors may lie.
+pub const INDICES: [Elem; 3] = [Elem::U8, Elem::I32, Elem::Pair];
+
+/// Offsets that index tensors name, one tensor after the other.
+pub fn offsets(idx: Elem) -> Source {
+    Source::new("index_offsets", shader!("index_offsets"))
+        .reads("idx", idx)
+        .writes("offsets", Elem::Word)
+        .writes("flag", Elem::Flag)
+        .words(Number::U32, &["count", "idx_at", "offsets_at", "size", "step", "is_first", "block", "block_step", "inner"])
+        .words(Number::U32, &["ticket"])
+}
+
+/// Rows at offsets; elements are given as they are loaded.
+pub fn gather(x: Elem) -> Source {
+    let body = format!("alias Value = {};\n{}", x.loaded(), shader!("gather"));
+    Source::new("gather", &body)
+        .reads("x", x)
+        .reads("offsets", Elem::Word)
+        .writes("out", loaded(x))
+        .words(Number::U32, &["count", "width", "step", "x_at", "offsets_at", "out_at"])
+}
+
+/// How elements lie when they are written as they are loaded.
+pub const fn loaded(x: Elem) -> Elem {
+    match x {
+        Elem::F16 | Elem::BF16 => Elem::F32,
+        Elem::U8 | Elem::Bool => Elem::I32,
+        other => other,
+    }
+}
+
+/// Every specialisation.
+pub fn all() -> Vec<Source> {
+    let moved = [Elem::Word, Elem::Pair, Elem::F16, Elem::BF16, Elem::U8, Elem::Bool];
+    INDICES.map(offsets).into_iter().chain(moved.map(gather)).collect()
+}
