@@ -1,7 +1,7 @@
 //! Test harness: one kernel on the CPU, which is the specification, and on the first adapter; and what differs.
 use super::device::{Buffer, Gpu, gpu};
 use super::execute::{Operands, Place};
-use super::launch::{Slot, View, prepare};
+use super::launch::{Caps, Slot, View, prepare};
 use crate::backend::{Kernel, cpu};
 use crate::dtype::DType;
 use crate::shape::{elems, strides};
@@ -120,6 +120,18 @@ fn uploaded(gpu: &Gpu, bytes: &[u8]) -> Buffer {
 
 /// The outputs' bytes on the first adapter.
 pub fn on_gpu(kernel: &Kernel, shape: &[usize], ins: &[Host], outs: &[(DType, Vec<usize>)], args: &[u64]) -> Vec<Vec<u8>> {
+    on_gpu_as(kernel, shape, ins, outs, args, device().caps)
+}
+
+/// The same with what would be chosen for an adapter that can do something else.
+pub fn on_gpu_as(
+    kernel: &Kernel,
+    shape: &[usize],
+    ins: &[Host],
+    outs: &[(DType, Vec<usize>)],
+    args: &[u64],
+    caps: Caps,
+) -> Vec<Vec<u8>> {
     let gpu = device();
     let in_views: Vec<View> = ins
         .iter()
@@ -133,7 +145,7 @@ pub fn on_gpu(kernel: &Kernel, shape: &[usize], ins: &[Host], outs: &[(DType, Ve
         .enumerate()
         .map(|(o, ((dtype, shape), strides))| View { slot: Slot::Out(o), dtype: *dtype, shape, strides })
         .collect();
-    let ready = gpu.ready(prepare(kernel, shape, &in_views, &out_views, gpu.caps).unwrap()).unwrap();
+    let ready = gpu.ready(prepare(kernel, shape, &in_views, &out_views, caps).unwrap()).unwrap();
     let in_buffers: Vec<Buffer> = ins.iter().map(|h| uploaded(&gpu, &h.bytes)).collect();
     // What a kernel does not write must not look right by chance.
     let garbage = |bytes: usize| uploaded(&gpu, &vec![0xA5; bytes.next_multiple_of(4).max(4)]);
@@ -173,11 +185,24 @@ pub fn compare(
     ins: &[Host],
     outs: &[(DType, Vec<usize>)],
     args: &[u64],
+    tolerance: (f64, f64),
+) {
+    let found = on_gpu(kernel, shape, ins, outs, args);
+    compare_with(&found, kernel, shape, ins, outs, args, tolerance);
+}
+
+/// The same for outputs that were made before.
+pub fn compare_with(
+    found: &[Vec<u8>],
+    kernel: &Kernel,
+    shape: &[usize],
+    ins: &[Host],
+    outs: &[(DType, Vec<usize>)],
+    args: &[u64],
     (relative, absolute): (f64, f64),
 ) {
     let expected = on_cpu(kernel, shape, ins, outs, args);
-    let found = on_gpu(kernel, shape, ins, outs, args);
-    for (o, ((dtype, shape), (expected, found))) in outs.iter().zip(expected.iter().zip(&found)).enumerate() {
+    for (o, ((dtype, shape), (expected, found))) in outs.iter().zip(expected.iter().zip(found)).enumerate() {
         if !dtype.is_float() {
             let first = expected.chunks(dtype.size_bytes()).zip(found.chunks(dtype.size_bytes())).position(|(a, b)| a != b);
             if let Some(i) = first {

@@ -177,6 +177,7 @@ impl Recording<'_> {
         Ok(match word {
             Word::Fixed(number) => number,
             Word::Float(a) => (f64::from_bits(arg(a)?) as f32).to_bits(),
+            Word::FloatOr(a, without) => arg(a).map_or(without, |bits| (f64::from_bits(bits) as f32).to_bits()),
             Word::Low(a) => arg(a)? as u32,
             Word::High(a) => (arg(a)? >> 32) as u32,
             Word::Derived(number) => number.of(operands.args),

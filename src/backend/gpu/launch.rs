@@ -71,6 +71,8 @@ pub enum Word {
     Offset(Slot, usize),
     /// A float among the launch's args (f64 bits), as f32.
     Float(u16),
+    /// The same, or these bits where the launch has no such arg.
+    FloatOr(u16, u32),
     /// The low word of an arg.
     Low(u16),
     /// The high word of an arg.

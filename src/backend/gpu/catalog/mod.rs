@@ -8,17 +8,25 @@ macro_rules! shader {
     };
 }
 
+pub mod arg_extreme;
+pub mod cross_entropy;
 pub mod generate;
 pub mod indexing;
+pub mod matmul;
 pub mod movement;
+pub mod norm;
 pub mod random;
+pub mod rows;
 pub mod scan;
 pub mod scatter;
+pub mod softmax;
 pub mod sort;
+pub mod tile;
 pub mod update;
 
 /// All of them.
 pub fn all() -> Vec<Source> {
-    [generate::all(), indexing::all(), movement::all(), random::all(), scan::all(), scatter::all(), sort::all(), update::all()]
-        .concat()
+    let moves = [generate::all(), indexing::all(), movement::all(), random::all(), scan::all(), scatter::all(), sort::all()];
+    let computes = [arg_extreme::all(), cross_entropy::all(), matmul::all(), norm::all(), softmax::all(), update::all()];
+    [moves.concat(), computes.concat()].concat()
 }

@@ -1,10 +1,16 @@
 //! Kernels of a family of their own: which shaders an op becomes.
+mod arg_extreme;
+mod cross_entropy;
 mod generate;
 mod indexing;
+mod matmul;
 mod movement;
+mod norm;
 mod random;
+mod rows;
 mod scan;
 mod scatter;
+mod softmax;
 mod sort;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -35,6 +41,13 @@ pub fn prepare(op: &Op, steps: &mut Steps) -> Result<()> {
         Op::SliceAssign(ranges) => movement::assign(ranges, steps),
         Op::Random(kind) => random::prepare(*kind, steps),
         Op::Update(kind) => update::prepare(*kind, steps),
+        Op::MatMul => matmul::prepare(steps),
+        Op::Softmax { log, causal } => softmax::prepare(*log, *causal, steps),
+        Op::LayerNorm(form) => norm::prepare(*form, steps),
+        Op::LayerNormGrad { rms, weight, wanted } => norm::prepare_gradient(*rms, *weight, *wanted, steps),
+        Op::CrossEntropy(form) => cross_entropy::prepare(*form, steps),
+        Op::CrossEntropyGrad(form) => cross_entropy::prepare_gradient(*form, steps),
+        Op::ArgExtreme(largest, axis) => arg_extreme::prepare(*largest, *axis, steps),
         _ => Err(Error::Internal("gpu: an op that no shader runs")),
     }
 }

@@ -1,0 +1,71 @@
+//! The shaders of normalizations and of their gradients.
+use super::super::text::{Elem, Number, Source};
+use super::rows::{self, LANES, Threads, append, optional};
+
+/// The forward kernel. Bindings x, y, rstd, and if there are any mean, weight, bias; words their positions (x's step behind its
+/// position, those of weight and bias last, each with its step), rows, their length, eps.
+pub fn forward(centres: bool, x: Elem, weight: Option<Elem>, bias: Option<Elem>, lanes: u32) -> Source {
+    let source = rows::source("norm", include_str!("../../../../shaders/norm.wgsl"), Threads::along(lanes))
+        .constant("CENTRES", u32::from(centres))
+        .reads("x", x)
+        .writes("y", Elem::F32)
+        .writes("rstd_out", Elem::F32)
+        .words(Number::U32, &["x_at", "x_step", "y_at", "rstd_at", "rows", "n"])
+        .words(Number::F32, &["eps"]);
+    let source = if centres {
+        let text = "fn put_mean(row: u32, mean: f32) { mean_out[p.mean_at + row] = mean; }";
+        append(source, text).writes("mean_out", Elem::F32).words(Number::U32, &["mean_at"])
+    } else {
+        append(source, "fn put_mean(row: u32, mean: f32) {}")
+    };
+    optional(optional(source, "weight", weight, "1.0"), "bias", bias, "0.0")
+}
+
+/// The gradient of the input. Bindings g, x, rstd, dx, and if there are any mean, weight; words their positions and steps, rows, their
+/// length.
+pub fn input(g: Elem, x: Elem, mean: bool, weight: Option<Elem>, lanes: u32) -> Source {
+    let source = rows::source("norm gradient", include_str!("../../../../shaders/norm_input.wgsl"), Threads::along(lanes))
+        .constant("CENTRES", u32::from(mean))
+        .reads("g", g)
+        .reads("x", x)
+        .reads("rstd", Elem::F32)
+        .writes("dx", Elem::F32)
+        .words(Number::U32, &["g_at", "g_step", "x_at", "x_step", "rstd_at", "rstd_step", "dx_at", "rows", "n"]);
+    optional(optional(source, "mean", mean.then_some(Elem::F32), "0.0"), "weight", weight, "1.0")
+}
+
+/// The sums of chunks of rows for weight and bias. Bindings g, x, rstd, the sums, and if there is one the mean.
+pub fn columns(g: Elem, x: Elem, mean: bool) -> Source {
+    let source = Source::new("norm columns", include_str!("../../../../shaders/norm_columns.wgsl"))
+        .reads("g", g)
+        .reads("x", x)
+        .reads("rstd", Elem::F32)
+        .writes("sums_out", Elem::F32)
+        .words(Number::U32, &["g_at", "g_step", "x_at", "x_step", "rstd_at", "rstd_step", "sums_at"])
+        .words(Number::U32, &["rows", "n", "span", "chunks", "blocks"]);
+    optional(source, "mean", mean.then_some(Elem::F32), "0.0")
+}
+
+/// The chunks' sums added up. Bindings the sums and the result.
+pub fn total() -> Source {
+    Source::new("norm total", include_str!("../../../../shaders/norm_total.wgsl"))
+        .reads("sums", Elem::F32)
+        .writes("total", Elem::F32)
+        .words(Number::U32, &["sums_at", "total_at", "n", "chunks", "which"])
+}
+
+/// Every specialisation, with each stored type once.
+pub fn all() -> Vec<Source> {
+    let mut out = vec![total()];
+    let elems = [Elem::F32, Elem::F16, Elem::BF16];
+    for (lanes, elem) in LANES.into_iter().zip(elems.into_iter().cycle()) {
+        for centres in [false, true] {
+            for (weight, bias) in [(None, None), (Some(elem), None), (None, Some(elem)), (Some(elem), Some(elem))] {
+                out.push(forward(centres, elem, weight, bias, lanes));
+            }
+            out.extend([None, Some(elem)].map(|weight| input(elem, elem, centres, weight, lanes)));
+        }
+    }
+    out.extend(elems.into_iter().flat_map(|e| [false, true].map(|mean| columns(e, e, mean))));
+    out
+}
