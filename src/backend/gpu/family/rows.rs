@@ -59,10 +59,10 @@ pub fn rows(steps: &mut Steps, k: usize) -> Result<Rows> {
     let x = steps.ins[k];
     let (n, _) = sizes(x.shape)?;
     let lead = x.shape.len() - 1;
-    if n == 1 || x.strides[lead] == 1 {
-        if let Some(step) = single_step(&x.shape[..lead], &x.strides[..lead]) {
-            return Ok(in_place(&x, step));
-        }
+    if (n == 1 || x.strides[lead] == 1)
+        && let Some(step) = single_step(&x.shape[..lead], &x.strides[..lead])
+    {
+        return Ok(in_place(&x, step));
     }
     Ok(copied(steps.flat(k, false)?, n))
 }
