@@ -55,3 +55,27 @@ def adapters():
     True
     """
     return [AdapterInfo(figures) for figures in _core.adapter_dicts()]
+
+
+def selftest(device="gpu", large=True, progress=None):
+    """Try every kernel of a device against the CPU; see `python -m agtape.selftest`.
+
+    Args:
+        device: a name of `ag.devices()`.
+        large: also 2**24 elements, for an op of every family.
+        progress: called with a text after every case; None for silence.
+
+    Returns:
+        An object with `is_ok`, `failures` (texts), `cases`, `seconds`, `adapter`, `to_dict()`; print it for a report to paste into an issue.
+
+    Raises:
+        ValueError: the name is unknown; DeviceError: this machine does not have the device.
+
+    >>> import agtape as ag
+    >>> ag.selftest("cpu", large=False).is_ok
+    True
+    """
+    # Here and not at the top: most programs never run it.
+    from agtape.kernelcheck import selftest as run
+
+    return run(device, large, progress)

@@ -61,7 +61,15 @@ def test_numbers_arrays_and_lists_follow_the_tensor():
 
 def test_the_default_device_is_scoped():
     with ag.device("gpu"):
-        made = [ag.zeros(2), ag.arange(3), ag.rand(2), ag.tensor([1.0]), ag.eye(2), ag.randint(0, 3, (2,)), ag.nn.Linear(2, 2).weight]
+        made = [
+            ag.zeros(2),
+            ag.arange(3),
+            ag.rand(2),
+            ag.tensor([1.0]),
+            ag.eye(2),
+            ag.randint(0, 3, (2,)),
+            ag.nn.Linear(2, 2).weight,
+        ]
         with ag.device("cpu"):
             assert ag.zeros(1).device == "cpu"
         assert ag.get_default_device() == "gpu"
