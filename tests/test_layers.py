@@ -42,7 +42,7 @@ def engine():
     """(path, code without comments, literals and tests) of every Rust file that ships."""
     tests = rust_source.test_files(ROOT / "src")
     for path in files(".rs", folders=["src"]):
-        if path not in tests:
+        if path.is_relative_to(ROOT / "src") and path not in tests:
             yield path, rust_source.without_tests(rust_source.code(path.read_text()))
 
 

@@ -8,6 +8,7 @@ mod pending;
 mod placing;
 mod probe;
 mod record;
+mod saved;
 mod segment;
 mod storage;
 mod variable;
@@ -15,7 +16,7 @@ mod variable;
 pub use budget::{Budget, Obeying, is_any_limited, limiting_tapes, obey};
 pub use custom::CustomRule;
 pub use log::Log;
-pub use node::{Node, Out, Saved, Spec, Stage, State, Tensor, Value, next_id};
+pub use node::{Node, Out, Spec, Stage, State, Tensor, Value, next_id};
 pub use pending::{Forecast, is_forecasting, is_pending_full, is_walk_full, outside_walk, pending_roots, walking};
 pub use placing::{Placing, is_any_transfer_pending, placed, settle};
 pub use probe::Probe;
@@ -23,6 +24,7 @@ pub(crate) use record::may_fail;
 pub use record::{
     GradState, Mark, Scope, TapeCore, log_leaf, record, record_clone, record_source, record_version, scope, set_place_hook,
 };
+pub use saved::Saved;
 pub use segment::{Figures, Segment, work};
 pub use storage::{
     Buffer, DevicePools, Label, Storage, borrowed_storage, describe, new_storage, persistent_storage, pooled_devices, pools,

@@ -1,9 +1,10 @@
 //! Recording: which tapes a new node belongs to, and what its gradient rule keeps.
 use super::budget::Budget;
 use super::log::Log;
-use super::node::{Node, Saved, Spec, Tensor};
+use super::node::{Node, Spec, Tensor};
 use super::pending;
 use super::probe::Probe;
+use super::saved::Saved;
 use super::segment::{Segment, counted};
 use super::storage::DevicePools;
 use super::variable::Variable;

@@ -1,6 +1,7 @@
 //! Segments: which nodes one `checkpoint(...)` made, how segments nest, and what counts as outside of them.
-use super::node::{Node, Saved, Tensor};
+use super::node::{Node, Tensor};
 use super::record::{Mark, TapeCore};
+use super::saved::Saved;
 use crate::backend::op::Op;
 use crate::shape::elems;
 use smallvec::SmallVec;

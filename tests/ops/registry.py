@@ -140,7 +140,6 @@ ELSEWHERE = {
 }
 # Public functions without a value that NumPy could tell, or that give no tensor: where they are tested.
 FUNCTIONS_ELSEWHERE = {
-    "to_device": "gpu/test_devices.py",
     "allclose": "ops/test_dtypes.py",
     "array_equal": "ops/test_dtypes.py",
     "empty": "ops/test_values.py",

@@ -6,8 +6,33 @@ use super::tile::{self, TILES, tile};
 /// The numbers that every product is given, in this order: positions; steps between elements; sizes; where this dispatch's items begin
 /// in the batch's last three axes and in the output, and how many the batch has; sizes and steps of those axes; how sums are cut.
 pub const WORDS: [&str; 27] = [
-    "a_at", "b_at", "c_at", "a_row", "a_col", "b_row", "b_col", "m", "n", "k", "tiles_m", "tiles_n", "a_plus", "b_plus", "from_item",
-    "base", "items", "size1", "size2", "a0", "a1", "a2", "b0", "b1", "b2", "splits", "span",
+    "a_at",
+    "b_at",
+    "c_at",
+    "a_row",
+    "a_col",
+    "b_row",
+    "b_col",
+    "m",
+    "n",
+    "k",
+    "tiles_m",
+    "tiles_n",
+    "a_plus",
+    "b_plus",
+    "from_item",
+    "base",
+    "items",
+    "size1",
+    "size2",
+    "a0",
+    "a1",
+    "a2",
+    "b0",
+    "b1",
+    "b2",
+    "splits",
+    "span",
 ];
 
 /// A product's source: bindings a, b and c, its numbers, and where its items lie in front of its body.

@@ -30,9 +30,7 @@ impl Threads {
 /// A shader of a row kernel, its own body behind the common one.
 pub fn source(name: &'static str, body: &str, threads: Threads) -> Source {
     let all = format!("{}\n{body}", include_str!("../../../../shaders/rows.wgsl"));
-    Source::new(name, &all)
-        .constant("LANES", threads.lanes)
-        .constant("STRIDE", if threads.across { threads.rows() } else { 1 })
+    Source::new(name, &all).constant("LANES", threads.lanes).constant("STRIDE", if threads.across { threads.rows() } else { 1 })
 }
 
 /// Adds an operand with one element a row or a column, `NAME_at(i)`; without it the function gives a number.

@@ -99,10 +99,8 @@ impl Operand {
     /// Loads the part that begins at term `k`.
     fn load(&self, out: &mut String, k: &str) {
         let Operand { name, extent, depth, threads, steps: [across, along], .. } = self;
-        let _ = writeln!(
-            out,
-            "    if {name}_inside && {k} + {depth}u <= end {{\n        let at = {name}_from + {k} * p.{along};"
-        );
+        let _ =
+            writeln!(out, "    if {name}_inside && {k} + {depth}u <= end {{\n        let at = {name}_from + {k} * p.{along};");
         for q in 0..self.registers() {
             let _ = if self.along_k {
                 let first = 4 * q * (threads / depth);

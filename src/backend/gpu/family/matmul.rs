@@ -107,8 +107,7 @@ impl Product {
 
     /// Makes one axis of neighbouring batch axes through which both operands step alike.
     fn merge(&mut self) {
-        let (axes, a, b) =
-            (std::mem::take(&mut self.axes), std::mem::take(&mut self.a.steps), std::mem::take(&mut self.b.steps));
+        let (axes, a, b) = (std::mem::take(&mut self.axes), std::mem::take(&mut self.a.steps), std::mem::take(&mut self.b.steps));
         for ((size, a), b) in axes.into_iter().zip(a).zip(b) {
             if size == 1 {
                 continue;

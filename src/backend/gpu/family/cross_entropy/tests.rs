@@ -117,12 +117,15 @@ fn test_g01_cross_entropy_of_views_and_16_bit_floats() {
 fn test_g01_a_label_that_is_no_class_is_reported_and_counts_for_nothing() {
     let form = EntropyForm { weight: false, ignores: false, smooths: false };
     let x = Host::new(DType::F32, &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    for (dtype, wrong) in [(DType::I64, 3.0), (DType::I64, -1.0), (DType::I64, 4_294_967_296.0), (DType::I32, -1.0), (DType::U8, 200.0)] {
+    for (dtype, wrong) in
+        [(DType::I64, 3.0), (DType::I64, -1.0), (DType::I64, 4_294_967_296.0), (DType::I32, -1.0), (DType::U8, 200.0)]
+    {
         let labels = Host::new(dtype, &[2], &[wrong, 1.0]);
         // The flag is the device's: another test may look at it first.
         let is_reported = (0..20).any(|_| {
             let ins = [x.clone(), labels.clone()];
-            let losses = decode(DType::F32, &on_gpu(&Kernel::Op(Op::CrossEntropy(form)), &[2], &ins, &outputs(form, &[2]), &[0, 0])[0]);
+            let losses =
+                decode(DType::F32, &on_gpu(&Kernel::Op(Op::CrossEntropy(form)), &[2], &ins, &outputs(form, &[2]), &[0, 0])[0]);
             assert!(losses[0] == 0.0 && losses[1] > 0.0);
             device().check_tickets().is_err_and(|e| e.code() == "index")
         });

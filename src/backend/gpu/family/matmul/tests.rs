@@ -1,8 +1,8 @@
 //! Matrix products on the first adapter against the CPU, and what is chosen for which sizes.
 use super::super::rows::sample::{Draw, run};
+use super::*;
 use crate::backend::Kernel;
 use crate::backend::gpu::check::{Host, compare_with, device, on_gpu_as};
-use super::*;
 use crate::backend::op::Op;
 
 const TOLERANCE: (f64, f64) = (1e-5, 1e-5);
