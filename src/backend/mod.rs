@@ -10,6 +10,9 @@ use expr::Expr;
 use kind::ReduceKind;
 use op::Op;
 
+/// Most terms of the sums of a product with an epilogue none of whose outputs has elements of the product's size.
+pub const MAX_UNSTORED_TERMS: usize = 1 << 16;
+
 /// What one launch runs, by family.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Kernel {
@@ -17,6 +20,9 @@ pub enum Kernel {
     Fused(Expr),
     /// A reduction over the axes in the mask (of the inputs' shape) of an expression with one output.
     Reduce(ReduceKind, u32, Expr),
+    /// A matrix product of the first two inputs with an epilogue: the expression's first input is the product's elements, the others are
+    /// the further inputs of the launch, over the outputs' shape.
+    MatMul(Expr),
     /// A kernel of a family of its own.
     Op(Op),
 }

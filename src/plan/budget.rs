@@ -113,7 +113,7 @@ pub(super) struct Planner<'a> {
 impl<'a> Planner<'a> {
     /// Lowers the program.
     pub fn new(program: &'a Program, options: PlanOptions) -> Result<Planner<'a>> {
-        let mut plain = lower(program, options)?;
+        let mut plain = lower(program, options, true)?;
         let prepared = prepare(program, &mut plain)?;
         let flow = Flow::new(program, &plain, options.deterministic);
         let kept = place_tightly(program, &plain).buffers.iter().sum();

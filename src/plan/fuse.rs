@@ -3,7 +3,7 @@ use super::lower::Lowering;
 use super::program::{Input, Program};
 use super::{Loc, Operand, PlanOptions};
 use crate::backend::expr::{EwOp, Expr, Instr, MAX_BINDINGS, MAX_INSTRS, Src};
-use crate::backend::op::Op;
+use crate::backend::op::{Op, ViewOp};
 use crate::error::{Error, Result};
 use crate::shape::{Shape, elems};
 use smallvec::SmallVec;
@@ -22,6 +22,8 @@ struct Info {
     instrs: u32,
     /// Tensors its expression reads, as (node or leaf, output); a number is none.
     reads: SmallVec<[(u32, u32); 6]>,
+    /// Of a product: the one elementwise node in whose kernel all that reads it lives.
+    sole_reader: Option<u32>,
 }
 
 /// The decisions for one program.
@@ -62,7 +64,7 @@ impl Fusion {
                 }
             }
         }
-        let estimate = estimates(program);
+        let (estimate, newest) = (estimates(program), newest_products(program));
         let mut sinks: Vec<SmallVec<[u32; 3]>> = vec![SmallVec::new(); program.nodes.len()];
         for i in (0..program.nodes.len()).rev() {
             if !program.nodes[i].op.is_elementwise() || program.keep[i] != 0 || readers[i].is_empty() {
@@ -77,7 +79,9 @@ impl Fusion {
                     op => op.is_elementwise() && shape(program, c) == shape(program, i),
                 }
             };
-            if !readers[i].iter().all(|&c| fits(c)) {
+            // A sum of products is taken up product by product: inlined, it would hold all of them until the last.
+            let waits = |c: u32| newest[i].is_some() && newest[c as usize] > Some(i as u32);
+            if !readers[i].iter().all(|&c| fits(c) && !waits(c)) {
                 continue;
             }
             let mut mine: SmallVec<[u32; 3]> = SmallVec::new();
@@ -94,7 +98,15 @@ impl Fusion {
             infos[i].inline = n == 1 || (cheap && instrs <= MAX_RECOMPUTED && full_reads * n <= 2 + n);
             sinks[i] = mine;
         }
+        for i in (0..program.nodes.len()).filter(|&i| program.nodes[i].op == Op::MatMul) {
+            infos[i].sole_reader = sole_reader(program, i, &readers, |c| if infos[c].inline { &sinks[c] } else { &[] });
+        }
         Fusion(infos)
+    }
+
+    /// Whether all that reads product `i` is part of the kernel of elementwise node `reader`.
+    pub fn is_sole_reader(&self, i: usize, reader: usize) -> bool {
+        self.0[i].sole_reader == Some(reader as u32)
     }
 
     /// Whether the node lives only inside the kernels that read it.
@@ -110,7 +122,7 @@ impl Fusion {
     /// Works out what an inlined node's expression takes, now that its inputs are decided; `false` if it grew too large, and then it
     /// gets a kernel of its own.
     pub fn grow(&mut self, program: &Program, i: usize) -> bool {
-        let mut info = Info { inline: true, instrs: 1, reads: SmallVec::new() };
+        let mut info = Info { inline: true, instrs: 1, ..Info::default() };
         for &input in &program.inputs[i] {
             match input {
                 Input::Node(n, _) if self.0[n as usize].inline => {
@@ -136,6 +148,56 @@ impl Fusion {
             _ => SmallVec::from_slice(&[read_key(input)]),
         }
     }
+}
+
+/// For each node, the newest product that it reads through reshapes and elementwise nodes.
+fn newest_products(program: &Program) -> Vec<Option<u32>> {
+    let mut newest: Vec<Option<u32>> = Vec::with_capacity(program.nodes.len());
+    for (i, node) in program.nodes.iter().enumerate() {
+        let of = |input: &Input| if let Input::Node(n, _) = input { newest[*n as usize] } else { None };
+        let found = match &node.op {
+            Op::MatMul => Some(i as u32),
+            Op::View(ViewOp::Reshape | ViewOp::Alias) => program.inputs[i].iter().filter_map(of).max(),
+            op if op.is_elementwise() => program.inputs[i].iter().filter_map(of).max(),
+            _ => None,
+        };
+        newest.push(found);
+    }
+    newest
+}
+
+/// The one elementwise node that a product ends in, through reshapes and inlined nodes, whose kernels `sinks` gives.
+fn sole_reader<'a>(
+    program: &Program,
+    product: usize,
+    readers: &[SmallVec<[u32; 3]>],
+    sinks: impl Fn(usize) -> &'a [u32],
+) -> Option<u32> {
+    let mut found: Option<u32> = None;
+    let mut views: SmallVec<[usize; 4]> = SmallVec::from_slice(&[product]);
+    while let Some(i) = views.pop() {
+        if program.keep[i] != 0 {
+            return None;
+        }
+        for &c in &readers[i] {
+            let own = [c];
+            let ends = match &program.nodes[c as usize].op {
+                Op::View(ViewOp::Reshape | ViewOp::Alias) => {
+                    views.push(c as usize);
+                    continue;
+                }
+                op if op.is_elementwise() => match sinks(c as usize) {
+                    [] => &own[..],
+                    ends => ends,
+                },
+                _ => return None,
+            };
+            if ends.iter().any(|&end| *found.get_or_insert(end) != end) {
+                return None;
+            }
+        }
+    }
+    found
 }
 
 fn add_read(reads: &mut SmallVec<[(u32, u32); 6]>, r: (u32, u32)) {

@@ -6,7 +6,7 @@ use crate::backend::op::Op;
 /// One launch of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchRow {
-    /// `fused`, the reduction's name, or the op's.
+    /// `fused`, the reduction's name, `fused_matmul` for a product with an epilogue, or the op's name.
     pub kernel: &'static str,
     /// The iteration shape.
     pub shape: Vec<usize>,
@@ -52,6 +52,7 @@ pub(super) fn rows(plan: &Plan) -> Vec<LaunchRow> {
         kernel: match &launch.kernel {
             Kernel::Fused(_) => "fused",
             Kernel::Reduce(kind, ..) => kind.name(),
+            Kernel::MatMul(_) => "fused_matmul",
             Kernel::Op(op) => Op::name(op),
         },
         shape: launch.shape.to_vec(),

@@ -32,8 +32,10 @@ pub(super) struct Lowering<'a> {
     pub launches: Vec<Launch>,
     pub temps: Vec<Temp>,
     /// Values of each node's outputs; `None` while they live only inside fused kernels.
-    vals: Vec<SmallVec<[Option<Val>; 1]>>,
+    pub vals: Vec<SmallVec<[Option<Val>; 1]>>,
     pub options: PlanOptions,
+    /// Values may be dropped and computed again, so that a product is not tied to a value that it outlives.
+    pub is_bounded: bool,
 }
 
 /// What lowering gives.
@@ -43,15 +45,16 @@ pub(super) struct Lowered {
     pub kept: Vec<Kept>,
 }
 
-/// Lowers a program.
-pub(super) fn lower(program: &Program, options: PlanOptions) -> Result<Lowered> {
+/// Lowers a program, for a planner that may drop values and compute them again if `is_bounded`.
+pub(super) fn lower(program: &Program, options: PlanOptions, is_bounded: bool) -> Result<Lowered> {
     let vals = program.nodes.iter().map(|n| SmallVec::from_elem(None, n.outs.len())).collect();
     let fusion = Fusion::new(program, options);
-    let mut l = Lowering { program, fusion, launches: Vec::new(), temps: Vec::new(), vals, options };
+    let mut l = Lowering { program, fusion, launches: Vec::new(), temps: Vec::new(), vals, options, is_bounded };
     for i in 0..program.nodes.len() {
         l.node(i)?;
     }
     let kept = l.keep()?;
+    l.drop_unread_products(&kept);
     Ok(Lowered { launches: l.launches, temps: l.temps, kept })
 }
 
@@ -130,7 +133,7 @@ impl Lowering<'_> {
     }
 
     /// A new temporary, made by the next launch.
-    fn temp(&mut self, layout: Layout, dtype: DType) -> Operand {
+    pub(super) fn temp(&mut self, layout: Layout, dtype: DType) -> Operand {
         let bytes = elems(&layout.shape) * dtype.size_bytes();
         self.temps.push(Temp { bytes, made: self.launches.len() as u32 });
         Operand { loc: Loc::Temp(self.temps.len() as u32 - 1), layout, dtype }
@@ -224,7 +227,7 @@ impl Lowering<'_> {
         let shape = self.program.nodes[i].outs[0].spec.shape.clone();
         let tree = self.tree(i, &shape)?;
         let may_join = self.options.fuse && !self.options.anomaly;
-        if may_join && let Some(out) = self.join_earlier(i, &shape, &tree) {
+        if may_join && let Some(out) = self.join_earlier(i, &shape, &tree).or_else(|| self.join_product(i, &shape, &tree)) {
             self.vals[i][0] = Some(out);
             return Ok(());
         }
@@ -275,7 +278,7 @@ impl Lowering<'_> {
     }
 
     /// The launch that makes a temporary.
-    fn made(&self, loc: Loc) -> Option<u32> {
+    pub(super) fn made(&self, loc: Loc) -> Option<u32> {
         match loc {
             Loc::Temp(t) => Some(self.temps[t as usize].made),
             _ => None,

@@ -37,7 +37,7 @@ pub(super) fn plan_of(
 
 /// The plan of a program that no budget bounds.
 pub(super) fn make(program: &Program, options: PlanOptions) -> Result<Plan> {
-    let mut lowered = lower(program, options)?;
+    let mut lowered = lower(program, options, false)?;
     let prepared = prepare(program, &mut lowered)?;
     let placement = place(program, &lowered);
     let work = lowered.launches.iter().map(work).sum();

@@ -2,6 +2,7 @@
 mod arena;
 mod budget;
 mod cache;
+mod epilogue;
 mod evaluate;
 mod flow;
 mod forecast;

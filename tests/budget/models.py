@@ -151,13 +151,14 @@ class Step:
 
 
 def work_of(launches):
-    """Work added up from the kernel list: 2mnk for a product, else 4 for each element moved."""
+    """Work added up from the kernel list: 2mnk for a product, 4 for each element that epilogues and other kernels move."""
     total = 0
     for launch in launches:
-        if launch["kernel"] == "matmul":
+        moved = launch["ins"] + launch["outs"]
+        if launch["kernel"] in ("matmul", "fused_matmul"):
             total += 2 * math.prod(launch["shape"]) * launch["ins"][0]["shape"][-1]
-        else:
-            total += 4 * sum(math.prod(o["shape"]) for o in launch["ins"] + launch["outs"])
+            moved = [] if launch["kernel"] == "matmul" else moved[2:]
+        total += 4 * sum(math.prod(o["shape"]) for o in moved)
     return total
 
 

@@ -1,15 +1,21 @@
 //! Matrix products: batches broadcast, large products split over threads, each element's sum taken in an order that depends on k alone.
 mod block;
+mod epilogue;
 mod half;
+mod room;
 mod vector;
+
+pub use epilogue::FusedProduct;
 
 use super::elementwise::isa::{Isa, versions};
 use super::parallel;
 use super::view::{View, collapse};
+use crate::backend::MAX_UNSTORED_TERMS;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::{self, Shape};
 use block::{Product, product};
+use epilogue::{Epilogue, Running};
 use smallvec::SmallVec;
 use vector::Lanes;
 
@@ -20,7 +26,7 @@ const GROUP_WORK: usize = 1 << 18;
 /// Most multiply-adds in one task: between rounds of tasks an interrupt is noticed.
 const TASK_WORK: usize = 1 << 31;
 /// Most terms of each sum in one round.
-const ROUND_DEPTH: usize = 1 << 16;
+const ROUND_DEPTH: usize = MAX_UNSTORED_TERMS;
 /// Columns of a task come in multiples of this, rows in multiples of `TASK_ROWS`.
 const TASK_COLS: usize = 64;
 const TASK_ROWS: usize = 8;
@@ -36,7 +42,7 @@ trait Kernel: Copy + Send + Sync + 'static {
     ///
     /// # Safety
     /// The matrices must lie in valid memory, c apart from a and b and used by nobody else; the machine has `isa`.
-    unsafe fn product(isa: Isa, p: &Product<Self>);
+    unsafe fn product(isa: Isa, p: &Product<'_, Self>);
 }
 
 /// Implements `Kernel` with a register type for each machine version.
@@ -44,16 +50,16 @@ macro_rules! float_kernel {
     ($t:ty, $avx512:ident, $avx2:ident, $lanes:literal) => {
         impl Kernel for $t {
             #[inline]
-            unsafe fn product(isa: Isa, p: &Product<$t>) {
+            unsafe fn product(isa: Isa, p: &Product<'_, $t>) {
                 #[cfg(target_arch = "x86_64")]
                 {
                     #[target_feature(enable = "avx2,fma,bmi1,bmi2,f16c,avx512f,avx512bw,avx512vl,avx512dq")]
-                    unsafe fn v4(p: &Product<$t>) {
+                    unsafe fn v4(p: &Product<'_, $t>) {
                         // SAFETY: the features are on; the rest is passed on.
                         unsafe { product::<vector::$avx512>(p) }
                     }
                     #[target_feature(enable = "avx2,fma,bmi1,bmi2,f16c")]
-                    unsafe fn v3(p: &Product<$t>) {
+                    unsafe fn v3(p: &Product<'_, $t>) {
                         // SAFETY: the features are on; the rest is passed on.
                         unsafe { product::<vector::$avx2>(p) }
                     }
@@ -80,10 +86,10 @@ macro_rules! int_kernel {
     ($t:ty, $name:ident, $lanes:literal) => {
         versions!(
             /// The product of integers.
-            $name(p: &Product<$t>) = product::<Lanes<$t, $lanes>>
+            $name(p: &Product<'_, $t>) = product::<Lanes<$t, $lanes>>
         );
         impl Kernel for $t {
-            unsafe fn product(isa: Isa, p: &Product<$t>) {
+            unsafe fn product(isa: Isa, p: &Product<'_, $t>) {
                 // SAFETY: passed on.
                 unsafe { $name(isa, p) }
             }
@@ -97,38 +103,46 @@ int_kernel!(i64, product_i64, 8);
 /// Products of `ins[0]` (.., m, k) and `ins[1]` (.., k, n) into `outs[0]` (.., m, n), batch axes broadcast; bool is not supported.
 pub fn run(ins: &[View], outs: &[View], _args: &[u64]) -> Result<()> {
     let ([a, b], [out]) = (ins, outs) else { return Err(Error::Internal("matmul: operands")) };
+    multiply(a, b, out, None)
+}
+
+/// The product into `out`, and the epilogue on its elements.
+fn multiply(a: &View, b: &View, out: &View, epilogue: Option<&Epilogue>) -> Result<()> {
     if a.dtype != out.dtype || b.dtype != out.dtype {
         return Err(Error::Internal("matmul: dtypes differ"));
     }
     match out.dtype {
-        DType::F32 => run_as::<f32>(a, b, out),
-        DType::F64 => run_as::<f64>(a, b, out),
-        DType::F16 => run_as::<::half::f16>(a, b, out),
-        DType::BF16 => run_as::<::half::bf16>(a, b, out),
-        DType::I32 => run_as::<i32>(a, b, out),
-        DType::I64 => run_as::<i64>(a, b, out),
-        DType::U8 => run_as::<u8>(a, b, out),
+        DType::F32 => run_as::<f32>(a, b, out, epilogue),
+        DType::F64 => run_as::<f64>(a, b, out, epilogue),
+        DType::F16 => run_as::<::half::f16>(a, b, out, epilogue),
+        DType::BF16 => run_as::<::half::bf16>(a, b, out, epilogue),
+        DType::I32 => run_as::<i32>(a, b, out, epilogue),
+        DType::I64 => run_as::<i64>(a, b, out, epilogue),
+        DType::U8 => run_as::<u8>(a, b, out, epilogue),
         DType::Bool => Err(Error::dtype("matmul", "bool is not supported; convert to an integer type first")),
     }
 }
 
-fn run_as<E: Kernel>(a: &View, b: &View, out: &View) -> Result<()> {
+fn run_as<E: Kernel>(a: &View, b: &View, out: &View, epilogue: Option<&Epilogue>) -> Result<()> {
     let batch = Batch::<E>::new(a, b, out)?;
     let p = &batch.first;
     if batch.items == 0 || p.m == 0 || p.n == 0 {
         return Ok(());
+    }
+    if epilogue.is_some_and(|e| p.k == 0 || e.is_in_room() && p.k > ROUND_DEPTH) {
+        return Err(Error::Internal("matmul: terms of a product with an epilogue"));
     }
     if p.k == 0 {
         // SAFETY: the output is row-major and ours; every dtype's zero is all zero bits.
         unsafe { out.ptr.write_bytes(0, out.elems() * size_of::<E>()) };
         return Ok(());
     }
-    batch.run()
+    batch.run(epilogue)
 }
 
 /// Products of equal sizes over the batch axes that are left after merging.
-struct Batch<E> {
-    first: Product<E>,
+struct Batch<E: 'static> {
+    first: Product<'static, E>,
     items: usize,
     shape: SmallVec<[usize; 4]>,
     a_steps: SmallVec<[isize; 4]>,
@@ -170,6 +184,7 @@ impl<E: Kernel> Batch<E> {
             c: out.as_ptr::<E>(),
             c_row: n as isize,
             add: false,
+            finished: None,
         };
         let mut batch = Batch { first, items, shape: merged.shape, a_steps, b_steps };
         batch.fold();
@@ -211,7 +226,7 @@ impl<E: Kernel> Batch<E> {
     }
 
     /// The product of item `i`.
-    fn item(&self, i: usize) -> Product<E> {
+    fn item(&self, i: usize) -> Product<'static, E> {
         let (mut a, mut b, mut rest) = (0, 0, i);
         for (axis, &size) in self.shape.iter().enumerate().rev() {
             let at = (rest % size) as isize;
@@ -223,19 +238,21 @@ impl<E: Kernel> Batch<E> {
         Product { a: p.a.wrapping_offset(a), b: p.b.wrapping_offset(b), c: p.c.wrapping_add(i * p.m * p.n), ..*p }
     }
 
-    fn run(&self) -> Result<()> {
+    fn run(&self, epilogue: Option<&Epilogue>) -> Result<()> {
         let isa = Isa::get();
         let p = &self.first;
         let work = p.m.saturating_mul(p.n).saturating_mul(p.k);
         // A thin product waits for memory, not for arithmetic.
         let weight = (TASK_ROWS / p.m).max(1);
         let total = work.saturating_mul(self.items).saturating_mul(weight);
-        if total <= PARALLEL_WORK && p.m.max(p.n) <= E::MOST && p.k <= E::TERMS {
-            // SAFETY: the views vouch for the memory, and the plan keeps the output apart from the inputs.
-            (0..self.items).for_each(|i| unsafe { E::product(isa, &self.item(i)) });
+        let most = E::MOST.min(epilogue.map_or(usize::MAX, Epilogue::most));
+        if total <= PARALLEL_WORK && p.m.max(p.n) <= most && p.k <= E::TERMS {
+            let running = epilogue.map(Epilogue::begin);
+            // SAFETY: the views vouch for the memory, and the plan keeps the outputs apart from the inputs.
+            (0..self.items).for_each(|i| unsafe { part(isa, &self.item(i), running.as_ref()) });
             return Ok(());
         }
-        let grid = Grid::new(p, self.items, E::MOST);
+        let grid = Grid::new(p, self.items, most);
         let group =
             if grid.tasks() == 1 { (GROUP_WORK / work.max(1)).clamp(1, self.items.div_ceil(parallel::threads())) } else { 1 };
         let tasks = self.items.div_ceil(group) * grid.tasks();
@@ -244,11 +261,13 @@ impl<E: Kernel> Batch<E> {
         for from in (0..tasks).step_by(round) {
             for p0 in (0..p.k).step_by(E::TERMS) {
                 parallel::for_each(round.min(tasks - from), |t| {
-                    let (g, part) = ((from + t) / grid.tasks(), (from + t) % grid.tasks());
+                    let (g, cell) = ((from + t) / grid.tasks(), (from + t) % grid.tasks());
+                    // Sums are complete with the last terms.
+                    let running = epilogue.filter(|_| p.k - p0 <= E::TERMS).map(Epilogue::begin);
                     for i in g * group..((g + 1) * group).min(self.items) {
                         let item = self.item(i).terms(p0, E::TERMS);
                         // SAFETY: as above; tasks have parts of the output of their own.
-                        unsafe { E::product(isa, &grid.part(&item, part)) };
+                        unsafe { part(isa, &grid.part(&item, cell), running.as_ref()) };
                     }
                 });
                 if tasks > round || p.k > E::TERMS {
@@ -260,7 +279,21 @@ impl<E: Kernel> Batch<E> {
     }
 }
 
-impl<E> Product<E> {
+/// Runs a part of a product, and the epilogue on its elements.
+///
+/// # Safety
+/// As `Kernel::product` and `Running::product`.
+unsafe fn part<E: Kernel>(isa: Isa, p: &Product<'_, E>, running: Option<&Running>) {
+    // SAFETY: passed on.
+    unsafe {
+        match running {
+            Some(running) => running.product(isa, p),
+            None => E::product(isa, p),
+        }
+    }
+}
+
+impl<E> Product<'_, E> {
     /// The part of the product that sums the terms from `p0` on, at most `most` of them.
     fn terms(self, p0: usize, most: usize) -> Self {
         Product {
@@ -268,6 +301,7 @@ impl<E> Product<E> {
             a: self.a.wrapping_offset(p0 as isize * self.a_col),
             b: self.b.wrapping_offset(p0 as isize * self.b_row),
             add: self.add || p0 > 0,
+            finished: if most < self.k - p0 { None } else { self.finished },
             ..self
         }
     }
@@ -282,7 +316,7 @@ struct Grid {
 }
 
 impl Grid {
-    fn new<E>(p: &Product<E>, items: usize, most: usize) -> Grid {
+    fn new<E>(p: &Product<'_, E>, items: usize, most: usize) -> Grid {
         let threads = parallel::threads();
         // Tasks are handed out as threads ask for them: numbers that halving does not reach get more of them to even out.
         let wanted = if threads == 1 {
@@ -318,7 +352,7 @@ impl Grid {
     }
 
     /// Part `i` of a product.
-    fn part<E>(&self, p: &Product<E>, i: usize) -> Product<E> {
+    fn part<'a, E>(&self, p: &Product<'a, E>, i: usize) -> Product<'a, E> {
         let (i0, j0) = (i % self.down * self.rows, i / self.down * self.cols);
         Product {
             m: self.rows.min(p.m - i0),

@@ -38,6 +38,7 @@ use super::Kernel;
 use super::op::Op;
 use crate::error::{Error, Result};
 use elementwise::FusedProgram;
+use matmul::FusedProduct;
 use reduce::ReduceProgram;
 
 /// A kernel made ready to run many times.
@@ -47,6 +48,8 @@ pub enum Prepared {
     Fused(FusedProgram),
     /// A reduction of an expression.
     Reduce(ReduceProgram),
+    /// A product with an epilogue.
+    MatMul(FusedProduct),
     /// A kernel of a family of its own.
     Op(Op),
 }
@@ -56,6 +59,7 @@ pub fn prepare(kernel: &Kernel) -> Result<Prepared> {
     Ok(match kernel {
         Kernel::Fused(expr) => Prepared::Fused(FusedProgram::new(expr)?),
         Kernel::Reduce(kind, mask, expr) => Prepared::Reduce(ReduceProgram::new(*kind, *mask, expr)?),
+        Kernel::MatMul(expr) => Prepared::MatMul(FusedProduct::new(expr)?),
         Kernel::Op(op) => Prepared::Op(op.clone()),
     })
 }
@@ -68,6 +72,9 @@ pub fn run(kernel: &Prepared, ins: &[View], outs: &[View], shape: &[usize], args
         }
         Prepared::Reduce(p) => {
             return p.run(ins, shape, outs[0], args);
+        }
+        Prepared::MatMul(p) => {
+            return p.run(ins, outs, args);
         }
         Prepared::Op(op) => op,
     };

@@ -228,10 +228,8 @@ impl<'a> Machine<'a> {
     }
 
     fn bind_const(&mut self, bits: u64, dtype: crate::dtype::DType, buf: *mut u8) {
-        let bytes = bits.to_le_bytes();
-        let native = if cfg!(target_endian = "little") { bytes } else { bits.to_be_bytes() };
         // SAFETY: the buffer is a block; a number of the compute type fits in 8 bytes.
-        unsafe { fill(buf, aligned(&native).0.as_ptr(), dtype.compute().size_bytes(), LANES) };
+        unsafe { fill(buf, (&raw const bits).cast(), dtype.compute().size_bytes(), LANES) };
         self.slots.push(Slot { ptr: buf, step: 0 });
     }
 
@@ -338,6 +336,13 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// From now on the first input's element `start` and those after it lie at `at`; it is read row-major.
+    pub fn rebase(&mut self, at: *const u8, start: usize) {
+        if let Some(input) = self.inputs.first_mut() {
+            input.base = at.wrapping_sub(start * input.size);
+        }
+    }
+
     /// The address of an input's element if the program's value is that input as it lies in memory.
     pub fn in_place(&self, start: usize) -> Option<*const u8> {
         match &self.inputs.first()?.mode {
@@ -345,14 +350,6 @@ impl<'a> Machine<'a> {
             _ => None,
         }
     }
-}
-
-/// Eight bytes aligned for every element type.
-#[repr(align(8))]
-struct Aligned([u8; 8]);
-
-fn aligned(bytes: &[u8; 8]) -> Aligned {
-    Aligned(*bytes)
 }
 
 /// Points a slot at a range of a strided input: in place or as one number while the range stays on one row, else gathered.

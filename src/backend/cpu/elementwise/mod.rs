@@ -98,7 +98,7 @@ impl FusedProgram {
 
 /// Prepares and runs an expression at once.
 #[cfg(test)]
-pub fn run_fused(expr: &Expr, ins: &[View], outs: &[View], args: &[u64]) -> Result<()> {
+pub(crate) fn run_fused(expr: &Expr, ins: &[View], outs: &[View], args: &[u64]) -> Result<()> {
     FusedProgram::new(expr)?.run(ins, outs, args)
 }
 

@@ -1,6 +1,6 @@
 //! The product of two strided matrices on one thread: packed blocks that fit the caches around a register-blocked tile.
+use super::room::{Room, Use};
 use super::vector::Vector;
-use std::cell::Cell;
 
 /// Terms of an element's sum that are added up before they go to memory: a packed panel of a register tile's rows stays in L1.
 const DEPTH: usize = 384;
@@ -12,15 +12,22 @@ const ROWS: usize = 1024;
 const SPREAD: usize = 8 * 1024;
 /// Elements of a line that are packed before the next lines; a multiple of every `SQUARE`.
 const STRETCH: usize = 128;
+/// Rows that are packed across all panels before the next ones, where their elements lie side by side: memory is read in its order.
+const STRIPE: usize = 32;
 /// Vectors in a row of a register tile.
 const WIDE: usize = 3;
+/// Finished elements that are handed on at a time: they are in L1 still.
+const FINISHED: usize = 8 * 1024;
 
 /// Terms of a sum that take longer than fetching c from memory.
 const FAR: usize = 64;
 
+/// What takes a part of c whose sums are complete: its first element, rows and columns.
+pub type Finished<'a, E> = dyn Fn(*mut E, usize, usize) + 'a;
+
 /// c = a b (or c += a b): a is m x k, b is k x n, c is m x n with columns side by side. Steps are in elements.
 #[derive(Clone, Copy)]
-pub struct Product<E> {
+pub struct Product<'a, E> {
     /// Rows of a and c.
     pub m: usize,
     /// Columns of b and c.
@@ -45,62 +52,14 @@ pub struct Product<E> {
     pub c_row: isize,
     /// Add to what c holds.
     pub add: bool,
+    /// Called once for every part of c, while the part lies in a cache.
+    pub finished: Option<&'a Finished<'a, E>>,
 }
 
 // SAFETY: a description of memory; whoever runs it vouches for exclusive use of c and shared use of a and b.
-unsafe impl<E: Sync> Send for Product<E> {}
+unsafe impl<E: Sync> Send for Product<'_, E> {}
 // SAFETY: as above.
-unsafe impl<E: Sync> Sync for Product<E> {}
-
-/// A cache line: what packed panels start on.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line(#[allow(dead_code)] [u8; 64]);
-
-thread_local! {
-    /// Room for packed blocks and, around them, for converted ones; kept for the next product of this thread.
-    static ROOM: [Cell<Vec<Line>>; 2] = const { [Cell::new(Vec::new()), Cell::new(Vec::new())] };
-}
-
-/// Room that starts on a cache line, lent by this thread until it is dropped.
-pub struct Room {
-    lines: Vec<Line>,
-    outer: bool,
-}
-
-impl Room {
-    /// Room for `elems` elements. Two may be lent at a time if `outer` differs.
-    #[inline]
-    pub fn new<E>(outer: bool, elems: usize) -> Room {
-        let lines = (elems * size_of::<E>()).div_ceil(64);
-        let mut room = Room { lines: Vec::new(), outer };
-        if lines > 0 {
-            // Taken, not borrowed: a nested call finds an empty vector instead of failing.
-            room.lines = ROOM.with(|cells| cells[usize::from(outer)].take());
-            if room.lines.capacity() < lines {
-                room.lines = Vec::with_capacity(lines);
-            }
-        }
-        room
-    }
-
-    /// The first element.
-    #[inline]
-    pub fn as_ptr<E>(&mut self) -> *mut E {
-        self.lines.as_mut_ptr().cast()
-    }
-}
-
-impl Drop for Room {
-    #[inline]
-    fn drop(&mut self) {
-        if self.lines.capacity() > 0 {
-            let lines = std::mem::take(&mut self.lines);
-            // A thread that is ending has given its room back already.
-            let _ = ROOM.try_with(|cells| cells[usize::from(self.outer)].set(lines));
-        }
-    }
-}
+unsafe impl<E: Sync> Sync for Product<'_, E> {}
 
 /// The sizes of the pieces in which `0..len` is worked off: as even as possible, at most `most` long and a multiple of `unit`.
 #[inline(always)]
@@ -121,10 +80,10 @@ fn width<V: Vector>(left: usize) -> usize {
 /// # Safety
 /// The matrices must lie in valid memory, c apart from a and b, and the processor must have V's instructions.
 #[inline(always)]
-pub unsafe fn product<V: Vector>(p: &Product<V::Elem>) {
+pub unsafe fn product<V: Vector>(p: &Product<'_, V::Elem>) {
     let depth = piece(p.k, DEPTH, 1);
     let rows = piece(p.m, ROWS, V::TILE);
-    let cols = piece(p.n, COLS, WIDE * V::LANES);
+    let cols = piece(p.n, COLS * DEPTH / depth, WIDE * V::LANES);
     // Unpacked operands cost strided reads in the inner loop, packed ones a pass of their own: what is read a few times only, or lies in
     // L1 anyway, stays where it is.
     let is_spread = p.k.saturating_mul(p.b_row.unsigned_abs()) > SPREAD;
@@ -132,7 +91,7 @@ pub unsafe fn product<V: Vector>(p: &Product<V::Elem>) {
     let pack_a = p.m > 1 && p.n > if p.a_col == 1 { 8 * WIDE * V::LANES } else { WIDE * V::LANES };
     let b_elems = if pack_b { depth * cols } else { 0 };
     let a_elems = if pack_a { depth * rows } else { 0 };
-    let mut lent = Room::new::<V::Elem>(false, a_elems + b_elems);
+    let mut lent = Room::new::<V::Elem>(Use::Packed, a_elems + b_elems);
     let room = lent.as_ptr::<V::Elem>();
     // No closures here: they would be compiled without V's instruction set.
     for i0 in (0..p.m).step_by(rows) {
@@ -144,6 +103,7 @@ pub unsafe fn product<V: Vector>(p: &Product<V::Elem>) {
                 b: p.b.wrapping_offset(p0 as isize * p.b_row),
                 c: p.c.wrapping_offset(i0 as isize * p.c_row),
                 add: p.add || p0 > 0,
+                finished: if p0 + depth < p.k { None } else { p.finished },
                 ..*p
             };
             // SAFETY: the inner product is a part of the outer one; the room holds both packed blocks.
@@ -152,29 +112,38 @@ pub unsafe fn product<V: Vector>(p: &Product<V::Elem>) {
     }
 }
 
-/// One block of rows and depth: packs what is to be packed and goes over the columns.
+/// One block of rows and depth: packs what is to be packed and goes over the columns, then over the rows.
 #[inline(always)]
-unsafe fn block<V: Vector>(p: &Product<V::Elem>, cols: usize, pack_a: Option<*mut V::Elem>, pack_b: Option<*mut V::Elem>) {
+unsafe fn block<V: Vector>(p: &Product<'_, V::Elem>, cols: usize, pack_a: Option<*mut V::Elem>, pack_b: Option<*mut V::Elem>) {
     if let Some(to) = pack_a {
-        for i in (0..p.m).step_by(V::TILE) {
-            let from = p.a.wrapping_offset(i as isize * p.a_row);
-            // SAFETY: rows i.. of a; the panel starts behind the i rows packed before.
-            unsafe { pack::<V>(from, p.a_row, p.a_col, V::TILE.min(p.m - i), p.k, to.add(i * p.k), V::TILE) };
+        let stripe = if p.a_row == 1 { STRIPE } else { p.k };
+        for x in (0..p.k).step_by(stripe) {
+            let (k, a) = (stripe.min(p.k - x), p.a.wrapping_offset(x as isize * p.a_col));
+            for i in (0..p.m).step_by(V::TILE) {
+                let from = a.wrapping_offset(i as isize * p.a_row);
+                // SAFETY: rows i.. of a; the panel starts behind the i rows packed before.
+                unsafe { pack::<V>(from, p.a_row, p.a_col, V::TILE.min(p.m - i), k, to.add(i * p.k + x * V::TILE), V::TILE) };
+            }
         }
     }
     for j0 in (0..p.n).step_by(cols) {
         let n = cols.min(p.n - j0);
         let b = p.b.wrapping_offset(j0 as isize * p.b_col);
         if let Some(to) = pack_b {
-            let mut j = 0;
-            while j < n {
-                let wide = width::<V>(n - j);
-                let from = b.wrapping_offset(j as isize * p.b_col);
-                // SAFETY: columns j.. of b; the panel starts behind the j columns packed before.
-                unsafe { pack::<V>(from, p.b_col, p.b_row, wide.min(n - j), p.k, to.add(j * p.k), wide) };
-                j += wide;
+            let stripe = if p.b_col == 1 { STRIPE } else { p.k };
+            for x in (0..p.k).step_by(stripe) {
+                let (k, b) = (stripe.min(p.k - x), b.wrapping_offset(x as isize * p.b_row));
+                let mut j = 0;
+                while j < n {
+                    let wide = width::<V>(n - j);
+                    let from = b.wrapping_offset(j as isize * p.b_col);
+                    // SAFETY: columns j.. of b; the panel starts behind the j columns packed before.
+                    unsafe { pack::<V>(from, p.b_col, p.b_row, wide.min(n - j), k, to.add(j * p.k + x * wide), wide) };
+                    j += wide;
+                }
             }
         }
+        let (mut first, group) = (0, (FINISHED / n).max(1).next_multiple_of(V::TILE));
         for i in (0..p.m).step_by(V::TILE) {
             let (a, a_row, a_col) = match pack_a {
                 Some(to) => (to.wrapping_add(i * p.k).cast_const(), 1, V::TILE as isize),
@@ -192,6 +161,13 @@ unsafe fn block<V: Vector>(p: &Product<V::Elem>, cols: usize, pack_a: Option<*mu
                 // SAFETY: rows i.. and columns j0 + j.. of the product, at most a tile of them.
                 unsafe { tile.run::<V>(V::TILE.min(p.m - i), wide.min(n - j)) };
                 j += wide;
+            }
+            let end = (i + V::TILE).min(p.m);
+            if let Some(finished) = p.finished
+                && (end == p.m || end - first >= group)
+            {
+                finished(p.c.wrapping_offset(first as isize * p.c_row + j0 as isize), end - first, n);
+                first = end;
             }
         }
     }

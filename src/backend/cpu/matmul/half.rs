@@ -1,6 +1,7 @@
 //! Products of 16-bit floats: blocks are converted to f32, multiplied there, and each sum is rounded once.
 use super::Kernel;
-use super::block::{Product, Room};
+use super::block::Product;
+use super::room::{Room, Use};
 use crate::backend::cpu::elementwise::isa::Isa;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -15,10 +16,10 @@ macro_rules! half_kernel {
             // The sums stay in f32 until they are complete.
             const TERMS: usize = usize::MAX;
 
-            unsafe fn product(isa: Isa, p: &Product<$t>) {
+            unsafe fn product(isa: Isa, p: &Product<'_, $t>) {
                 let depth = DEPTH.min(p.k);
                 let (a_elems, b_elems) = ((p.m * depth).next_multiple_of(16), (p.n * depth).next_multiple_of(16));
-                let mut room = Room::new::<f32>(true, a_elems + b_elems + p.m * p.n);
+                let mut room = Room::new::<f32>(Use::Converted, a_elems + b_elems + p.m * p.n);
                 let a = room.as_ptr::<f32>();
                 let (b, c) = (a.wrapping_add(a_elems), a.wrapping_add(a_elems + b_elems));
                 for p0 in (0..p.k).step_by(DEPTH) {
@@ -29,7 +30,8 @@ macro_rules! half_kernel {
                         let (b_row, b_col) = stage(part.b, part.b_row, part.b_col, part.k, part.n, b);
                         let (m, n, k) = (part.m, part.n, part.k);
                         let add = p0 > 0;
-                        f32::product(isa, &Product { m, n, k, a, a_row, a_col, b, b_row, b_col, c, c_row: n as isize, add });
+                        let c_row = n as isize;
+                        f32::product(isa, &Product { m, n, k, a, a_row, a_col, b, b_row, b_col, c, c_row, add, finished: None });
                     }
                 }
                 for i in 0..p.m {
@@ -39,6 +41,9 @@ macro_rules! half_kernel {
                         let sums = std::slice::from_raw_parts(c.add(i * p.n), p.n);
                         to.convert_from_f32_slice(sums);
                     }
+                }
+                if let Some(finished) = p.finished {
+                    finished(p.c, p.m, p.n);
                 }
             }
         }

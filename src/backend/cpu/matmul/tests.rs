@@ -1,5 +1,8 @@
 //! Tests of products against naive loops, over layouts, types and sizes.
 use super::*;
+use crate::backend::cpu::elementwise::run_fused;
+use crate::backend::expr::{EwOp, Expr, Instr, Src};
+use crate::backend::kind::{BinaryKind, UnaryKind};
 use ::half::{bf16, f16};
 use proptest::prelude::*;
 
@@ -249,4 +252,124 @@ fn what_is_not_a_product_is_refused() {
     let a = Operand::<f32>::new(&[2, 3], Lie::Plain, 0);
     assert!(run(&[a.view(), a.view()], &[a.view()], &[]).is_err());
     assert!(run(&[a.view()], &[a.view()], &[]).is_err());
+}
+
+/// Where the results of an epilogue go: memory of one more element, which must stay as it is.
+struct Results {
+    data: Vec<u64>,
+    dtype: DType,
+    bytes: usize,
+}
+
+impl Results {
+    fn new(dtype: DType, elems: usize) -> Results {
+        Results { data: vec![0x5b5b_5b5b_5b5b_5b5b; elems + 1], dtype, bytes: elems * dtype.size_bytes() }
+    }
+
+    fn view<'a>(&self, shape: &'a [usize], strides: &'a [isize]) -> View<'a> {
+        View { ptr: self.data.as_ptr().cast_mut().cast(), dtype: self.dtype, shape, strides }
+    }
+
+    fn bits(&self) -> Vec<u8> {
+        let all: Vec<u8> = self.data.iter().flat_map(|w| w.to_ne_bytes()).collect();
+        assert!(all[self.bytes..].iter().all(|&b| b == 0x5b), "written beyond the end");
+        all[..self.bytes].to_vec()
+    }
+}
+
+/// Epilogues over inputs product, column vector, matrix (of the product's dtype): outputs by expression.
+fn epilogues(dtype: DType) -> Vec<Expr> {
+    let instr = |op, input, out, srcs: &[Src]| Instr { op, input, out, srcs: srcs.into() };
+    let sum = |a, b| instr(EwOp::Binary(BinaryKind::Add), dtype, dtype, &[a, b]);
+    let (p, v, m) = (Src::Input(0), Src::Input(1), Src::Input(2));
+    let square = instr(EwOp::Unary(UnaryKind::Square), dtype, dtype, &[Src::Instr(0)]);
+    let cast = |to| instr(EwOp::Cast, dtype, to, &[Src::Instr(0)]);
+    let expr = |instrs: Vec<Instr>, outputs: &[(Src, DType)]| Expr {
+        inputs: smallvec::SmallVec::from_elem(dtype, 3),
+        instrs,
+        outputs: outputs.into(),
+    };
+    let other = if dtype == DType::F64 { DType::F32 } else { DType::F64 };
+    vec![
+        expr(vec![sum(p, v)], &[(Src::Instr(0), dtype)]),
+        expr(vec![sum(p, v), square.clone()], &[(p, dtype), (Src::Instr(1), dtype)]),
+        expr(vec![sum(p, m), square], &[(Src::Instr(1), dtype), (Src::Instr(0), dtype)]),
+        // No output has elements of the product's size.
+        expr(vec![sum(p, v), cast(other)], &[(Src::Instr(1), other)]),
+        expr(vec![sum(m, p), cast(other)], &[(Src::Instr(1), other), (Src::Instr(0), dtype)]),
+    ]
+}
+
+/// Every epilogue gives the bits that the product and the expression give one after the other.
+fn check_epilogues<T: Number>(a: &Operand<T>, b: &Operand<T>) {
+    let (shape, product) = multiplied(a, b);
+    let strides = shape::strides(&shape);
+    let (elems, n) = (product.len(), shape[shape.len() - 1]);
+    let column: Vec<T> = (0..n as i64).map(|i| T::of(i % 13 - 6)).collect();
+    let matrix: Vec<T> = (0..elems as i64).map(|i| T::of(i % 11 - 5)).collect();
+    let mut spread = vec![0isize; shape.len()];
+    spread[shape.len() - 1] = 1;
+    let dtype = T::DTYPE;
+    let view = |of: &[T], strides| View { ptr: of.as_ptr().cast_mut().cast(), dtype, shape: &shape, strides };
+    let others = [view(&column, &spread), view(&matrix, &strides)];
+    for expr in epilogues(dtype) {
+        let results = || -> Vec<Results> { expr.outputs.iter().map(|&(_, d)| Results::new(d, elems)).collect() };
+        let views = |of: &[Results]| -> Vec<View> { of.iter().map(|r| r.view(&shape, &strides)).collect() };
+        let (apart, fused) = (results(), results());
+        assert_eq!(run_fused(&expr, &[view(&product, &strides), others[0], others[1]], &views(&apart), &[]), Ok(()));
+        let kernel = FusedProduct::new(&expr).unwrap();
+        assert_eq!(kernel.run(&[a.view(), b.view(), others[0], others[1]], &views(&fused), &[]), Ok(()));
+        for (x, y) in apart.iter().zip(&fused) {
+            assert!(x.bits() == y.bits(), "{expr:?} of {:?} by {:?}", a.shape, b.shape);
+        }
+    }
+}
+
+#[test]
+fn test_t16_an_epilogue_gives_the_bits_of_a_kernel_of_its_own() {
+    use Lie::*;
+    let many = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+    let sizes: [(&[usize], &[usize]); 9] = [
+        (&[5, 7], &[7, 9]),
+        (&[193, 257], &[257, 65]),
+        (&[70, 1030], &[1030, 520]),
+        (&[300, 513], &[513, 1]),
+        (&[1, 700], &[700, 1200]),
+        (&[3, 40, 30], &[30, 70]),
+        (&[4, 64, 32], &[4, 32, 64]),
+        (&[2, 1, 33, 20], &[3, 20, 129]),
+        (&[1100, 16], &[16, 140]),
+    ];
+    for (a, b) in sizes {
+        for (la, lb) in [(Plain, Plain), (Transposed, Transposed), (Reversed, Sliced)] {
+            check_epilogues(&Operand::<f32>::new(a, la, 1), &Operand::new(b, lb, 2));
+            many.install(|| check_epilogues(&Operand::<f32>::new(a, la, 1), &Operand::new(b, lb, 2)));
+            check_epilogues(&Operand::<f16>::new(a, la, 1), &Operand::new(b, lb, 2));
+        }
+        many.install(|| check_epilogues(&Operand::<bf16>::new(a, Plain, 1), &Operand::new(b, Plain, 2)));
+        check_epilogues(&Operand::<f64>::new(a, Plain, 1), &Operand::new(b, Plain, 2));
+        check_epilogues(&Operand::<i32>::new(a, Plain, 1), &Operand::new(b, Plain, 2));
+        check_epilogues(&Operand::<u8>::new(a, Plain, 1), &Operand::new(b, Plain, 2));
+    }
+    // Terms in several rounds.
+    many.install(|| {
+        check_epilogues_with_room(&Operand::<f32>::new(&[9, 70_000], Plain, 1), &Operand::new(&[70_000, 20], Plain, 2))
+    });
+}
+
+/// With more terms than a product without a place may have, that form is refused and the others stay right.
+fn check_epilogues_with_room(a: &Operand<f32>, b: &Operand<f32>) {
+    let (shape, product) = multiplied(a, b);
+    let strides = shape::strides(&shape);
+    let exprs = epilogues(DType::F32);
+    let zero = vec![0f32; product.len()];
+    let zeros = View { ptr: zero.as_ptr().cast_mut().cast(), dtype: DType::F32, shape: &shape, strides: &strides };
+    let run = |expr: &Expr| {
+        let out = Results::new(expr.outputs[0].1, product.len());
+        let done = FusedProduct::new(expr).unwrap().run(&[a.view(), b.view(), zeros, zeros], &[out.view(&shape, &strides)], &[]);
+        done.map(|()| out.bits())
+    };
+    assert!(run(&exprs[3]).is_err());
+    let bits: Vec<u8> = product.iter().flat_map(|x| (x + 0.0).to_ne_bytes()).collect();
+    assert!(run(&exprs[0]) == Ok(bits));
 }
