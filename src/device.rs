@@ -1,6 +1,7 @@
 //! Devices by number: the CPU, and the adapters in their order.
 use crate::error::{Error, Result};
 use std::cell::Cell;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Most adapters that can be told apart.
@@ -65,8 +66,25 @@ impl std::fmt::Display for Device {
     }
 }
 
+/// Not chosen yet: what "auto" means.
+const AUTO: u8 = u8::MAX;
+
 /// Where every thread starts.
-static DEFAULT: AtomicU8 = AtomicU8::new(0);
+static DEFAULT: AtomicU8 = AtomicU8::new(AUTO);
+/// What "auto" means, once it has been asked for.
+static RESOLVED: OnceLock<Device> = OnceLock::new();
+/// Answers it; the binding gives it once.
+static RESOLVER: OnceLock<fn() -> Device> = OnceLock::new();
+
+/// Sets what answers which device "auto" is.
+pub fn set_resolver(resolver: fn() -> Device) {
+    let _ = RESOLVER.set(resolver);
+}
+
+/// The device that "auto" means, asked for once a process.
+pub fn auto_device() -> Device {
+    *RESOLVED.get_or_init(|| RESOLVER.get().map_or(Device::CPU, |resolve| resolve()))
+}
 
 thread_local! {
     /// This thread's own choice.
@@ -75,7 +93,10 @@ thread_local! {
 
 /// The device of new tensors on this thread.
 pub fn default_device() -> Device {
-    CHOSEN.get().unwrap_or(Device(DEFAULT.load(Relaxed)))
+    CHOSEN.get().unwrap_or_else(|| match DEFAULT.load(Relaxed) {
+        AUTO => auto_device(),
+        at => Device(at),
+    })
 }
 
 /// Sets the device that threads start with.

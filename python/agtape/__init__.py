@@ -210,7 +210,7 @@ from agtape.memory.estimate import estimate_memory
 from agtape.memory.tape_report import tape_memory
 from agtape.memory.timeline import memory_timeline
 from agtape.options import options
-from agtape.placement import adapters, device, selftest
+from agtape.placement import adapters, device, selftest, tune
 from agtape.transfers import transfers
 
 newaxis = None

@@ -209,7 +209,7 @@ def searchsorted(x1, x2, /, *, side="left", sorter=None):
     if x1.ndim != 1:
         raise ValueError(f"searchsorted: x1 has shape {x1.shape}; expected one axis")
     order = None if sorter is None else np.asarray(sorter)
-    return ag.tensor(np.searchsorted(x1.numpy(), x2.numpy(), side, order))
+    return ag.tensor(np.searchsorted(x1.numpy(), x2.numpy(), side, order), device=x1.device)
 
 
 class _NamespaceInfo:
@@ -265,4 +265,4 @@ def _cumulative(op, function, first, x, axis, dtype, include_initial):
     if not include_initial:
         return y
     edge = [1 if i == axis % x.ndim else size for i, size in enumerate(x.shape)]
-    return ag.concat([ag.full(edge, first, dtype=y.dtype), y], axis=axis)
+    return ag.concat([ag.full(edge, first, dtype=y.dtype, device=y.device), y], axis=axis)

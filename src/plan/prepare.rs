@@ -46,5 +46,8 @@ fn ready(gpu: &gpu::Gpu, launch: &Launch) -> Result<gpu::Ready> {
 
 fn view<'a>(gpu: &gpu::Gpu, slot: gpu::Slot, o: &'a Operand) -> Result<gpu::View<'a>> {
     gpu.check_dtype(o.dtype)?;
+    // What a broadcast repeats is there once.
+    let spans = o.layout.shape.iter().zip(&o.layout.strides).map(|(&d, &s)| d.saturating_sub(1) * s.unsigned_abs());
+    gpu.check_bytes((spans.sum::<usize>() + 1) * o.dtype.size_bytes())?;
     Ok(gpu::View { slot, dtype: o.dtype, shape: &o.layout.shape, strides: &o.layout.strides })
 }

@@ -1,6 +1,6 @@
 //! Conversions between Python objects and the core: numbers, NumPy arrays, dtypes and shapes.
 use super::tensor::PyTensor;
-use crate::device::{Device, default_device};
+use crate::device::{Device, auto_device, default_device};
 use crate::dtype::{DType, Scalar};
 use crate::graph::{Spec, Tensor, Value, Variable, log_leaf, new_storage};
 use crate::layout::Layout;
@@ -243,7 +243,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for DTypeArg {
 pub fn device_of(name: Option<&str>) -> PyResult<Device> {
     match name {
         None => Ok(default_device()),
-        Some("auto") => Ok(super::devices::auto_device()),
+        Some("auto") => Ok(auto_device()),
         Some(name) => {
             let device = Device::parse(name)?;
             super::devices::check_present(device)?;

@@ -2,15 +2,15 @@
 use super::convert::device_of;
 use super::tensor::compute;
 use crate::backend::gpu;
-use crate::device::{Device, MAX_GPUS, choose_device, default_device, set_default_device as replace_default};
+use crate::device::{Device, MAX_GPUS, choose_device, default_device, set_default_device as replace_default, set_resolver};
 use crate::error::Error;
 use crate::graph::{pooled_devices, pools};
 use crate::plan::lock_engine;
+use parking_lot::Mutex;
 use pyo3::create_exception;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 create_exception!(
     agtape,
@@ -19,20 +19,22 @@ create_exception!(
     "A device cannot do its work: there is none, it is lost, or its driver refused. Other devices and saved files are untouched."
 );
 
-/// What "auto" means in this process.
-static AUTO: AtomicU8 = AtomicU8::new(0);
+/// The adapter that a kept measurement found faster than the CPU: its name as the driver gives it.
+static FASTER: Mutex<Option<String>> = Mutex::new(None);
 
-/// The device that "auto" means: the CPU unless a kept measurement says that an adapter is faster.
-pub fn auto_device() -> Device {
-    Device::at(AUTO.load(Relaxed))
+/// Says which adapter a kept measurement found faster than the CPU (None: none); heard until "auto" is first asked for.
+#[pyfunction]
+#[pyo3(signature = (name = None))]
+pub fn set_faster_adapter(name: Option<String>) {
+    set_resolver(resolve);
+    *FASTER.lock() = name;
 }
 
-/// Sets what "auto" means.
-#[pyfunction]
-pub fn set_auto_device(device: &str) -> PyResult<()> {
-    let device = device_of(Some(device))?;
-    AUTO.store(device.position() as u8, Relaxed);
-    Ok(())
+/// That adapter if this machine still has it, else the CPU. Looks for adapters only if there is one to look for.
+fn resolve() -> Device {
+    let Some(wanted) = FASTER.lock().clone() else { return Device::CPU };
+    let found = gpu::adapter_infos().iter().position(|info| info.name == wanted && !info.is_software);
+    found.map_or(Device::CPU, Device::gpu)
 }
 
 /// Refuses an adapter that this machine does not have.
@@ -187,6 +189,6 @@ pub fn inject_fault(point: &str, n: i64) -> PyResult<()> {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("DeviceError", m.py().get_type::<DeviceError>())?;
     functions!(m; devices, adapter_dicts, adapter_limits, get_default_device, set_default_device, choose, synchronize, reset);
-    functions!(m; set_auto_device, save_pipelines, inject_fault);
+    functions!(m; set_faster_adapter, save_pipelines, inject_fault);
     Ok(())
 }

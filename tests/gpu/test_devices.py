@@ -3,6 +3,7 @@
 import agtape as ag
 import numpy as np
 import pytest
+from agtape import _core
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "int64", "uint8", "bool"])
@@ -121,3 +122,19 @@ def test_R03_a_step_downloads_nothing():
     assert moved.arguments_bytes > 0
     assert ag.last_plan().cache_hit
     assert np.isfinite(loss.item())
+
+
+@pytest.mark.promise("G03")
+def test_G03_what_no_binding_holds_is_refused_with_both_sizes():
+    most = _core.adapter_limits("gpu")["max_bytes"]
+    count = most // 4 + 1
+    sizes = rf"{count * 4} bytes is larger than gpu can bind at once, {most} bytes"
+    if most < 1 << 30:
+        with pytest.raises(MemoryError, match=sizes):
+            ag.zeros(count, device="gpu").numpy()
+        with pytest.raises(MemoryError, match=sizes):
+            ag.tensor(np.zeros(count, np.float32), device="gpu")
+    small = ag.ones(1, device="gpu")
+    with pytest.raises(MemoryError, match=sizes):
+        ag.broadcast_to(small, (count,)).copy().numpy()
+    assert (small + 1).tolist() == [2.0]

@@ -90,7 +90,7 @@ def estimate_memory(model, inputs, optimizer, loss=None):
         ag.set_rng_state(former[0])
         random.setstate(former[1])
         np.random.set_state(former[2])
-    active = ag.memory_stats().active
+    active = ag.memory_stats(params[0].device if params else None).active
     held, to_come = active - dropped, missing["bytes"]
     return MemoryEstimate(
         {
@@ -151,8 +151,8 @@ def _state_to_come(optimizer, state, trained):
 
 
 def _stand_in(p):
-    twin = ag.zeros(tuple(p.shape), dtype=p.dtype).requires_grad_()
-    twin.grad = ag.zeros(tuple(p.shape), dtype=p.dtype)
+    twin = ag.zeros(tuple(p.shape), dtype=p.dtype, device=p.device).requires_grad_()
+    twin.grad = ag.zeros(tuple(p.shape), dtype=p.dtype, device=p.device)
     return twin
 
 

@@ -29,6 +29,9 @@ class memory_timeline(Tables):
     `TimelineEvent` for each launch; `by_op` and `by_segment`, whose bytes were live at the launch with the most, largest first. Bytes
     are charged to the op whose launch made them (of a fused kernel: its last op). `plot`, `save` and notebooks draw it.
 
+    Args:
+        device: a name of `ag.devices()`; None for the default device.
+
     Raises:
         RuntimeError: entered twice, or left on another thread.
 
@@ -42,14 +45,15 @@ class memory_timeline(Tables):
     True
     """
 
-    def __init__(self):
+    def __init__(self, device=None):
         super().__init__({"peak": 0, "held_before": 0, "events": [], "by_op": [], "by_segment": []})
-        self._recorder, self._peak, self._made = _core._LaunchRecorder(), _core.peak_memory(), []
+        self._recorder, self._peak, self._made = _core._LaunchRecorder(), _core.peak_memory(device), []
+        self._device = device
 
     def __enter__(self):
         self._recorder.start()
         self._peak.__enter__()
-        self.held_before = _core.memory_stats_dict()["active"]
+        self.held_before = _core.memory_stats_dict(self._device)["active"]
         return self
 
     def __exit__(self, *_exception):

@@ -71,7 +71,7 @@ def _as_tensor(name, value):
     if isinstance(value, Tensor):
         return value.detach()
     try:
-        return ag.tensor(value)
+        return ag.tensor(value, device="cpu")
     except (TypeError, ValueError) as error:
         raise TypeError(f"load_state_dict: {name} is {type(value).__name__}; expected a tensor or an array") from error
 

@@ -210,7 +210,7 @@ class Optimizer:
                 f"{self._name()}.load_state_dict: {name} of parameter {number} has shape {tuple(value.shape)}; expected "
                 f"{tuple(param.shape)}"
             )
-        value = value.detach() if isinstance(value, Tensor) else ag.tensor(value)
+        value = value.detach() if isinstance(value, Tensor) else ag.tensor(value, device="cpu")
         value = value.astype(param.dtype) if value.dtype != param.dtype else value
         return value if value.device == param.device else value.to(param.device)
 

@@ -168,6 +168,19 @@ impl Gpu {
         (self.limits.max_buffer_size.min(binding) & !3) as usize
     }
 
+    /// Refuses a tensor that no kernel could use as a whole.
+    pub fn check_bytes(&self, bytes: usize) -> Result<()> {
+        let most = self.max_bytes();
+        if bytes <= most {
+            return Ok(());
+        }
+        let message = format!(
+            "a tensor of {bytes} bytes is larger than {} can bind at once, {most} bytes: split it, or keep it on the CPU",
+            self.name
+        );
+        Err(Error::Memory { op: "tensor", message })
+    }
+
     /// New memory, or `None` where the device has none left or cannot have so much in one piece.
     pub fn allocate(&self, bytes: usize) -> Option<Buffer> {
         if strikes(Fault::Allocate) || self.is_lost() || bytes as u64 > self.limits.max_buffer_size {

@@ -65,13 +65,18 @@ pub enum Fault {
 /// Calls left until each point fails; negative for never.
 static LEFT: [AtomicI64; 4] = [const { AtomicI64::new(-1) }; 4];
 
-/// Makes the `n`-th call (from 0) at a point from now on fail; a negative number takes that back.
+/// Makes the `n`-th call (from 0) at a point from now on fail; a negative number takes that back. Allocations go on failing until then,
+/// since the first to fail is tried again when cached buffers have been returned.
 pub fn inject(fault: Fault, n: i64) {
     LEFT[fault as usize].store(n, Relaxed);
 }
 
 /// Whether this call is to fail.
 pub(super) fn strikes(fault: Fault) -> bool {
-    let left = &LEFT[fault as usize];
-    left.load(Relaxed) >= 0 && left.fetch_sub(1, Relaxed) == 0
+    let after = |left: i64| match left {
+        0 if fault == Fault::Allocate => Some(0),
+        0.. => Some(left - 1),
+        _ => None,
+    };
+    LEFT[fault as usize].fetch_update(Relaxed, Relaxed, after) == Ok(0)
 }

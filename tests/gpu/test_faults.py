@@ -1,0 +1,192 @@
+"""What goes wrong on a device: allocations, maps and submissions that fail, a lost device, forks, and the way back."""
+
+import subprocess
+import sys
+import textwrap
+
+import agtape as ag
+import numpy as np
+import pytest
+from agtape import _core
+
+
+@pytest.fixture(autouse=True)
+def no_faults_stay():
+    yield
+    for point in ("allocate", "map", "submit", "lose"):
+        _core.inject_fault(point, -1)
+
+
+def build():
+    """A small model on the GPU, its optimizer, and a batch."""
+    ag.manual_seed(0)
+    with ag.device("gpu"):
+        model = ag.nn.Sequential(ag.nn.Linear(6, 8), ag.nn.Tanh(), ag.nn.Linear(8, 3))
+        x, y = ag.rand(5, 6), ag.randint(0, 3, (5,))
+    return model, ag.optim.Adam(model.parameters(), lr=0.1), x, y
+
+
+def step(model, opt, x, y):
+    """One training step; the loss."""
+    with ag.grad_tape():
+        loss = ag.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    opt.step()
+    opt.zero_grad()
+    return loss.item()
+
+
+def run(program):
+    """A program in a process of its own."""
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.promise("G04")
+@pytest.mark.parametrize(
+    ("point", "error"), [("allocate", MemoryError), ("map", ag.DeviceError), ("submit", ag.DeviceError)]
+)
+def test_G04_each_call_that_fails_is_an_exception_and_the_library_goes_on(point, error):
+    expected = []
+    model, opt, x, y = build()
+    for _ in range(3):
+        expected.append(step(model, opt, x, y))
+    failures = 0
+    for n in range(40):
+        model, opt, x, y = build()
+        ag.eval(*model.parameters(), x, y)
+        ag.empty_cache("gpu")
+        _core.inject_fault(point, n)
+        losses = []
+        try:
+            losses += [step(model, opt, x, y) for _ in range(3)]
+        except error:
+            failures += 1
+        finally:
+            _core.inject_fault(point, -1)
+        assert np.isfinite(losses).all()
+        for p in model.parameters():
+            assert np.isfinite(p.numpy()).all()
+    assert failures > 0
+    model, opt, x, y = build()
+    assert [step(model, opt, x, y) for _ in range(3)] == expected
+
+
+@pytest.mark.promise("G04", "R09")
+def test_R09_a_lost_device_is_an_exception_and_can_be_opened_again():
+    program = """
+    import agtape as ag, numpy as np
+    from agtape import _core
+    host, x = ag.tensor([1.0, 2.0]), ag.tensor([3.0, 4.0], device="gpu")
+    handle, kept = x.handle, host.handle
+    _core.inject_fault("lose", 0)
+    for attempt in range(2):
+        try:
+            (x * 2).numpy()
+        except ag.DeviceError as error:
+            assert "was lost" in str(error) and "untouched" in str(error), error
+        else:
+            raise SystemExit("no exception")
+    assert (host + 1).tolist() == [2.0, 3.0]
+    assert kept.is_valid
+    ag.reset("gpu")
+    assert not handle.is_valid and kept.is_valid
+    try:
+        x.numpy()
+    except RuntimeError as error:
+        assert "generation" in str(error), error
+    assert (ag.tensor([5.0], device="gpu") * 2).tolist() == [10.0]
+    print("fine")
+    """
+    done = run(program)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+
+
+@pytest.mark.promise("R09")
+def test_R09_reset_makes_handles_stale_and_leaves_other_devices():
+    x, host = ag.ones(3, device="gpu"), ag.ones(3)
+    handle, kept = x.handle, host.handle
+    assert handle.is_valid
+    with ag.device("gpu"):
+        assert handle.is_valid
+    assert ag.reset("gpu") >= 12
+    assert not handle.is_valid
+    assert kept.is_valid
+    with pytest.raises(RuntimeError, match="generation"):
+        x.numpy()
+    assert ag.memory_stats("gpu").active == 0
+    assert ag.ones(2, device="gpu").tolist() == [1.0, 1.0]
+
+
+@pytest.mark.promise("G07")
+def test_G07_the_interpreter_ends_with_live_tensors_and_pending_work():
+    done = run("""
+    import agtape as ag
+    x = ag.rand(1000, 100, device="gpu")
+    ag.eval(x @ x.T)
+    y = (x * 2).sum()
+    print("end")
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+@pytest.mark.promise("G07")
+def test_G07_a_forked_process_is_told_so():
+    done = run("""
+    import os, agtape as ag
+    x = ag.ones(3, device="gpu")
+    x.numpy()
+    child = os.fork()
+    if child == 0:
+        try:
+            (x + 1).numpy()
+        except ag.DeviceError as error:
+            os._exit(7 if "spawn" in str(error) else 8)
+        os._exit(9)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert (x + 1).tolist() == [2.0] * 3
+    print(code)
+    """)
+    assert (done.returncode, done.stdout) == (0, "7\n"), done.stderr
+
+
+@pytest.mark.promise("G07")
+def test_G07_threads_share_the_device():
+    done = run("""
+    import threading, agtape as ag
+    results = {}
+    def work(k):
+        x = ag.full((100,), float(k), device="gpu")
+        for _ in range(20):
+            x = ag.eval(y := x * 1.0 + 0.0) or y
+        results[k] = x.sum().item()
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    print([results[k] for k in range(4)])
+    """)
+    assert (done.returncode, done.stdout) == (0, "[0.0, 100.0, 200.0, 300.0]\n"), done.stderr
+
+
+def test_an_index_out_of_range_is_reported_by_the_next_read():
+    x, bad = ag.ones(3, 2, device="gpu"), ag.tensor([0, 3], device="gpu")
+    y = x[bad]
+    with pytest.raises(IndexError, match=r"gather: .*out of range.*test_faults\.py:\d+"):
+        y.numpy()
+    assert x.tolist() == [[1.0, 1.0]] * 3
+
+
+def test_several_adapters_in_one_process():
+    done = run("""
+    import os
+    os.environ["AGTAPE_GPU_COPIES"] = "2"
+    import agtape as ag
+    assert ag.devices() == ["cpu", "gpu", "gpu:1"]
+    a, b = ag.ones(2, device="gpu"), ag.ones(2, device="gpu:1") * 3
+    try:
+        a + b
+    except ValueError as error:
+        assert "on gpu and on gpu:1" in str(error), error
+    print((a.to("gpu:1") + b).tolist(), ag.memory_stats("gpu:1").active > 0)
+    """)
+    assert (done.returncode, done.stdout) == (0, "[4.0, 4.0] True\n"), done.stderr
