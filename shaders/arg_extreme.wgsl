@@ -37,8 +37,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nw: vec3
     let start = p.x_at + real / p.inner * p.x_step + real % p.inner;
     let end = min(p.n, (part + 1u) * p.span);
     var found = Best(LEAST, LEAST, 0xffffffffu);
-    for (var j = part * p.span + lane; j < end; j += LANES) {
-        found = better(found, element(start + j * p.inner, j));
+    for (var j = part * p.span + lane; j < end; j += 4u * LANES) {
+        // Four at a time; the last element may be looked at twice.
+        let i = min(places(j), vec4<u32>(end - 1u));
+        let at = vec4<u32>(start) + i * p.inner;
+        let a = better(element(at.x, i.x), element(at.y, i.y));
+        let b = better(element(at.z, i.z), element(at.w, i.w));
+        found = better(found, better(a, b));
     }
     best[t] = found;
     for (var step = LANES / 2u; step > 0u; step /= 2u) {

@@ -51,9 +51,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nw: vec3
     }
     var variance = row_sum(t, squares) / count;
     if CENTRES == 1u {
-        // What rounding left of the mean: the sum of the distances would be 0.
+        // What rounding left of the mean: the sum of the distances would be 0. An infinite mean stays.
         let left = row_sum(t, sum) / count;
-        mean += left;
+        if (bitcast<u32>(left) & 0x7f800000u) != 0x7f800000u {
+            mean += left;
+        }
         let centred = variance - left * left;
         variance = select(centred, 0.0, centred < 0.0);
     }

@@ -73,7 +73,8 @@ impl Gpu {
         });
         let index = self.submit(encoder.finish())?;
         self.wait(Some(index))?;
-        let mapped = receive.try_recv();
+        // Another thread that waits too may have been handed the answer, and be about to pass it on.
+        let mapped = receive.recv_timeout(std::time::Duration::from_secs(10));
         if is_refused || !matches!(mapped, Ok(Ok(()))) {
             self.check()?;
             staging.destroy();
