@@ -11,9 +11,9 @@ use crate::shape::{broadcast, elems};
 
 /// Workgroups of a tile's size that run at a time on a large adapter, and how fast they are relative to the largest.
 const SPEEDS: [(Tile, usize, f64); 4] = [(LARGE, 132, 1.0), (SHALLOW, 132, 0.9), (MEDIUM, 264, 0.6), (SMALL, 528, 0.35)];
-/// Workgroups that keep a large adapter busy: below, sums are cut.
-const BUSY: usize = 264;
-/// The same where memory limits, and the most parts of a sum.
+/// Threads that keep a large adapter busy: with fewer, sums are cut.
+const BUSY: usize = 264 * 256;
+/// Workgroups that do so where memory limits, and the most parts of a sum.
 const BUSY_READING: usize = 512;
 const MOST_SPLITS: usize = 64;
 /// Terms of a sum that are worth a part of their own, in tiles' depths and in rows of threads.
@@ -196,7 +196,7 @@ impl Product {
         let mut best = (SMALL, 1, 0.0);
         for (t, slots, speed) in SPEEDS.into_iter().filter(|&(t, ..)| fits(t)) {
             let tiles = self.m.div_ceil(t.rows) * self.n.div_ceil(t.cols);
-            let splits = self.splits(tiles, BUSY, OWN_DEPTHS * t.depth, caps);
+            let splits = self.splits(tiles, BUSY / t.threads(), OWN_DEPTHS * t.depth, caps);
             let groups = tiles * self.items() * splits;
             let useful = (self.m * self.n) as f64 / (tiles * t.rows * t.cols) as f64;
             let busy = groups as f64 / (groups.div_ceil(slots) * slots) as f64;
