@@ -19,7 +19,8 @@ fn host(draw: &mut Draw, dtype: DType, shape: &[usize]) -> Host {
     let low = if matches!(dtype, DType::Bool | DType::U8) { 0.0 } else { 25.0 };
     let value = |d: &mut Draw| match d.below(400) {
         i if i < special.len() && dtype.is_float() => special[i],
-        i if i < 2 && dtype == DType::I64 => [i64::MIN, 1 << 40][i] as f64,
+        // Low words on both sides of 2^31 as well.
+        i if i < 5 && dtype == DType::I64 => [i64::MIN, 1 << 40, 3_000_000_000, -3_000_000_000, (1 << 40) + 7][i] as f64,
         i if i < 2 && dtype == DType::I32 => f64::from([i32::MIN, i32::MAX][i]),
         _ => d.below(most) as f64 - low,
     };

@@ -61,11 +61,11 @@ fn test_g01_norms_of_rows_of_every_length() {
 #[test]
 fn test_g01_norms_far_from_zero_keep_their_digits() {
     let mut draw = Draw(5);
-    for n in [64, 1000, 5000] {
+    for n in [64, 1000, 5000, 100_000] {
         let values: Vec<f64> = draw.values(3 * n, 1.0).iter().map(|v| v + 1000.0).collect();
         let x = Host::new(DType::F32, &[3, n], &values);
         let form = NormForm { rms: false, weight: false, bias: false };
-        run(Op::LayerNorm(form), std::slice::from_ref(&x), &outputs(form, &x), &[EPS.to_bits()], (2e-5, 3e-4));
+        run(Op::LayerNorm(form), std::slice::from_ref(&x), &outputs(form, &x), &[EPS.to_bits()], (2e-5, 1.5e-4));
     }
 }
 
