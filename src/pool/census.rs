@@ -3,7 +3,7 @@
 use super::error::PoolError;
 use super::handle::{Handle, PoolId, PoolKind};
 use super::owners::{Allocator, Pools, State};
-use super::stats::{ScopeId, Stats, own};
+use super::stats::{ScopeId, Stats};
 
 impl<A: Allocator> Pools<A> {
     /// Figures of the device; `generation` counts the resets of all pools.
@@ -140,12 +140,12 @@ impl<A: Allocator> Pools<A> {
 
     fn reset_at(&mut self, index: usize) -> usize {
         let mut freed = 0;
-        while let Some((class, buffer)) = self.pools.get_mut(index).and_then(|pool| pool.slots.vacate_any()) {
+        while let Some((class, shared)) = self.pools.get_mut(index).and_then(|pool| pool.slots.vacate_any()) {
             freed += class;
-            self.give_buffer(class, buffer);
+            shared.share.fall(class);
+            self.give_buffer(class, shared.buffer);
         }
         self.fall(index, freed);
-        own(-(freed as isize));
         if let Some(pool) = self.pools.get_mut(index) {
             pool.generation += 1;
         }

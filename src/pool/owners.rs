@@ -7,7 +7,7 @@ use super::error::PoolError;
 use super::handle::{POOL_INDEX_BITS, POOL_INDEX_MASK, PoolId, PoolKind, kind_of};
 use super::size_class::class_bytes;
 use super::slots::Slots;
-use super::stats::{Meter, Meters};
+use super::stats::{Meter, Meters, Shared};
 
 /// Tag of the next `Pools`: in one process no two of the newest 4096 share one.
 static NEXT_TAG: AtomicU32 = AtomicU32::new(0);
@@ -35,7 +35,7 @@ pub(super) enum State {
 
 #[derive(Debug)]
 pub(super) struct Pool<B> {
-    pub(super) slots: Slots<B>,
+    pub(super) slots: Slots<Shared<B>>,
     pub(super) meter: Meter,
     /// Number of resets.
     pub(super) generation: u64,

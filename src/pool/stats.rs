@@ -1,7 +1,8 @@
 //! Owns the byte counters of the pools: what is active now, the peaks since a reset, and nested peak scopes.
 
 use super::handle::PoolKind;
-use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, Ordering::Relaxed};
 
 /// Byte figures of one pool, of the pools of one kind, or of a device.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -18,17 +19,38 @@ pub struct Stats {
     pub generation: u64,
 }
 
+/// Bytes of living storages that one thread made, whichever thread ends them.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Share(Arc<AtomicIsize>);
+
 thread_local! {
-    static OWN: Cell<isize> = const { Cell::new(0) };
+    static OWN: Share = Share::default();
 }
 
-/// Bytes of storages that this thread made, less those that it freed: what tells its share of `active` from other threads'.
+/// Bytes of living storages that this thread made: what tells its share of `active` from other threads'.
 pub fn own_bytes() -> isize {
-    OWN.get()
+    OWN.try_with(|share| share.0.load(Relaxed)).unwrap_or(0)
 }
 
-pub(super) fn own(change: isize) {
-    OWN.set(OWN.get().wrapping_add(change));
+impl Share {
+    /// This thread's, with so many bytes more. A thread that is ending has one for each storage.
+    pub(super) fn rise(bytes: usize) -> Share {
+        let share = OWN.try_with(Share::clone).unwrap_or_default();
+        share.0.fetch_add(bytes as isize, Relaxed);
+        share
+    }
+
+    /// So many of its bytes ended.
+    pub(super) fn fall(self, bytes: usize) {
+        self.0.fetch_sub(bytes as isize, Relaxed);
+    }
+}
+
+/// The buffer of a storage, and whose share it counts in.
+#[derive(Debug)]
+pub(super) struct Shared<B> {
+    pub(super) buffer: B,
+    pub(super) share: Share,
 }
 
 /// Names one open peak scope.

@@ -4,7 +4,7 @@ use super::error::PoolError;
 use super::handle::{Handle, POOL_INDEX_MASK, PoolId, kind_of, pool_name};
 use super::owners::{Allocator, Pools};
 use super::size_class::class_bytes;
-use super::stats::own;
+use super::stats::{Share, Shared};
 
 impl<A: Allocator> Pools<A> {
     /// Makes a taken buffer a storage. `is_counted` says that `note_born` counted its class in the same pool already.
@@ -23,8 +23,7 @@ impl<A: Allocator> Pools<A> {
         if !is_counted {
             self.rise(index, class);
         }
-        own(class as isize);
-        self.fill(index, class, buffer).ok_or_else(|| self.not_open(id))
+        self.fill(index, class, Shared { buffer, share: Share::rise(class) }).ok_or_else(|| self.not_open(id))
     }
 
     /// A new storage of at least so many bytes.
@@ -37,8 +36,7 @@ impl<A: Allocator> Pools<A> {
         let buffer = self.take_buffer(bytes)?;
         let class = class_bytes(bytes);
         self.rise(index, class);
-        own(class as isize);
-        self.fill(index, class, buffer).ok_or_else(|| self.not_open(id))
+        self.fill(index, class, Shared { buffer, share: Share::rise(class) }).ok_or_else(|| self.not_open(id))
     }
 
     /// The buffer of a storage.
@@ -61,7 +59,9 @@ impl<A: Allocator> Pools<A> {
         let index = (handle.pool & POOL_INDEX_MASK) as usize;
         let device = &self.device;
         let pool = self.pools.get_mut(index);
-        pool.and_then(|pool| pool.slots.find_mut(handle.slot, handle.generation)).ok_or_else(|| foreign(device, handle, 0))
+        pool.and_then(|pool| pool.slots.find_mut(handle.slot, handle.generation))
+            .map(|shared| &mut shared.buffer)
+            .ok_or_else(|| foreign(device, handle, 0))
     }
 
     /// Bytes of a storage: its size class.
@@ -100,16 +100,16 @@ impl<A: Allocator> Pools<A> {
     /// When the handle is foreign, or the storage was already released, moved or reset.
     #[inline]
     pub fn take_back(&mut self, handle: Handle) -> Result<(usize, A::Buffer), PoolError> {
-        let Some((index, class, buffer)) = self.vacate(handle) else {
+        let Some((index, class, shared)) = self.vacate(handle) else {
             return Err(match self.missed(handle) {
                 PoolError::Stale { pool, slot, had, current } => PoolError::DoubleRelease { pool, slot, had, current },
                 other => other,
             });
         };
         self.fall(index, class);
-        own(-(class as isize));
+        shared.share.fall(class);
         self.retire_if_empty(index);
-        Ok((class, buffer))
+        Ok((class, shared.buffer))
     }
 
     /// Gives a storage to another pool without a copy. The old handle is stale then.
@@ -118,7 +118,7 @@ impl<A: Allocator> Pools<A> {
     /// When the handle is stale or foreign, or the pool not open or out of slots; the storage stays where it was.
     pub fn move_to(&mut self, handle: Handle, id: PoolId) -> Result<Handle, PoolError> {
         let target = self.index_with_room(id)?;
-        let Some((source, class, buffer)) = self.vacate(handle) else {
+        let Some((source, class, shared)) = self.vacate(handle) else {
             return Err(self.missed(handle));
         };
         if let Some(pool) = self.pools.get_mut(source) {
@@ -128,28 +128,29 @@ impl<A: Allocator> Pools<A> {
             pool.meter.rise(class);
         }
         self.meters.shift(kind_of(handle.pool), id.kind(), class);
-        let moved = self.fill(target, class, buffer).ok_or_else(|| self.not_open(id));
+        let moved = self.fill(target, class, shared).ok_or_else(|| self.not_open(id));
         self.retire_if_empty(source);
         moved
     }
 
     #[inline]
-    fn fill(&mut self, index: usize, class: usize, buffer: A::Buffer) -> Option<Handle> {
-        let (slot, generation) = self.pools.get_mut(index)?.slots.occupy(class, buffer);
+    fn fill(&mut self, index: usize, class: usize, shared: Shared<A::Buffer>) -> Option<Handle> {
+        let (slot, generation) = self.pools.get_mut(index)?.slots.occupy(class, shared);
         Some(Handle { pool: self.tag | index as u32, slot, generation })
     }
 
     #[inline]
-    fn vacate(&mut self, handle: Handle) -> Option<(usize, usize, A::Buffer)> {
+    fn vacate(&mut self, handle: Handle) -> Option<(usize, usize, Shared<A::Buffer>)> {
         let index = self.index_of(handle.pool)?;
-        let (class, buffer) = self.pools.get_mut(index)?.slots.vacate(handle.slot, handle.generation)?;
-        Some((index, class, buffer))
+        let (class, shared) = self.pools.get_mut(index)?.slots.vacate(handle.slot, handle.generation)?;
+        Some((index, class, shared))
     }
 
     #[inline]
     fn find(&self, handle: Handle) -> Result<(usize, &A::Buffer), PoolError> {
         self.index_of(handle.pool)
             .and_then(|index| self.pools.get(index)?.slots.find(handle.slot, handle.generation))
+            .map(|(class, shared)| (class, &shared.buffer))
             .ok_or_else(|| self.missed(handle))
     }
 
