@@ -78,6 +78,17 @@ fn swapped(x: &Tensor) -> Tensor {
     permute_axes(x, &order)
 }
 
+/// Whether a tensor is a leaf or a view of one: it stays, whoever reads it last.
+fn is_of_leaf(x: &Tensor) -> bool {
+    let mut x = x.clone();
+    while x.node.variable.is_none() {
+        let viewed = if matches!(x.node.op, Op::View(_)) { x.node.state.lock().inputs.first().cloned() } else { None };
+        let Some(viewed) = viewed else { return false };
+        x = viewed;
+    }
+    true
+}
+
 /// The rule of matrix products.
 pub struct MatMul;
 
@@ -90,8 +101,16 @@ impl Rule for MatMul {
     /// g B^T for A, A^T g for B; the walk sums broadcast batches down.
     fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
         let g = only(grad_outs)?;
-        let a = if ctx.needs(0) { Some(product(g, &swapped(ctx.input(1)?))?) } else { None };
-        let b = if ctx.needs(1) { Some(product(&swapped(ctx.input(0)?), g)?) } else { None };
-        Ok(smallvec![a, b])
+        let of_a =
+            || -> Result<Option<Tensor>> { if ctx.needs(0) { product(g, &swapped(ctx.input(1)?)).map(Some) } else { Ok(None) } };
+        let of_b =
+            || -> Result<Option<Tensor>> { if ctx.needs(1) { product(&swapped(ctx.input(0)?), g).map(Some) } else { Ok(None) } };
+        // A weight's first: A may end with it, before A's gradient is made, while the weight stays anyway.
+        if ctx.needs(0) && ctx.needs(1) && is_of_leaf(ctx.input(1)?) {
+            let b = of_b()?;
+            return Ok(smallvec![of_a()?, b]);
+        }
+        let a = of_a()?;
+        Ok(smallvec![a, of_b()?])
     }
 }
