@@ -2,7 +2,7 @@
 use crate::backend::op::Op;
 use crate::graph::{Figures, Log, Node, Saved, Segment, TapeCore, Tensor, work};
 use crate::pool::class_bytes;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
@@ -45,10 +45,15 @@ fn nodes_since(tape: &TapeCore, id: u64) -> Vec<Arc<Node>> {
 }
 
 impl Needs<'_> {
-    /// Walks a segment's nodes once, from the newest back.
+    /// Of the segment that ends now: its nodes are the newest.
     pub fn new<'a>(segment: &'a Arc<Segment>, tape: &TapeCore) -> Needs<'a> {
         let mut nodes = nodes_since(tape, segment.id);
         nodes.retain(|n| segment.contains(n));
+        Needs::of(segment, nodes)
+    }
+
+    /// Walks a segment's nodes once, from the newest back.
+    fn of(segment: &Arc<Segment>, nodes: Vec<Arc<Node>>) -> Needs<'_> {
         let mut needs = Needs { segment, nodes: Vec::new(), computed: FxHashSet::default(), read: Vec::new() };
         let mut seen: FxHashSet<(*const Node, u32)> = FxHashSet::default();
         let is_inside = |t: &Tensor| t.node.op != Op::Const && segment.contains(&t.node);
@@ -138,7 +143,19 @@ impl Storages {
 pub fn segments(tape: &TapeCore) -> Vec<SegmentRow> {
     let known: Vec<Arc<Segment>> = tape.segments.lock().iter().filter_map(Weak::upgrade).collect();
     let is_live = |s: &&Arc<Segment>| s.marks.iter().any(|m| std::ptr::eq(&*m.tape, tape) && m.is_live());
-    known.iter().filter(is_live).map(|s| Needs::new(s, tape).row()).collect()
+    let live: Vec<&Arc<Segment>> = known.iter().filter(is_live).collect();
+    let Some(oldest) = live.iter().map(|s| s.id).min() else { return Vec::new() };
+    // The tape is walked once, however many segments it has.
+    let at: FxHashMap<*const Segment, usize> = live.iter().enumerate().map(|(i, s)| (Arc::as_ptr(s), i)).collect();
+    let mut inside: Vec<Vec<Arc<Node>>> = vec![Vec::new(); live.len()];
+    for node in nodes_since(tape, oldest) {
+        for segment in node.segment.iter().flat_map(|s| s.chain()) {
+            if let Some(&i) = at.get(&Arc::as_ptr(segment)) {
+                inside[i].push(node.clone());
+            }
+        }
+    }
+    live.iter().zip(inside).map(|(segment, nodes)| Needs::of(segment, nodes).row()).collect()
 }
 
 /// What a first run did not keep: what the gradient rules of its tape would have saved. `kept` are the tensors that the replay is given.

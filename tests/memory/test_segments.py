@@ -145,3 +145,14 @@ def test_M09_a_segment_that_is_called_again_cannot_be_estimated():
         loss = ag.checkpoint(block, ag.ones(N), w, replay="call").sum()
     loss.backward()
     assert w.grad.shape == (N,)
+
+
+def test_M01_thousands_of_segments_are_rows_each():
+    held = [record(layers) for layers in (3, 3000)]
+    few, many = (ag.tape_memory(tape).by_segment for tape, _, _ in held)
+    assert len(many) == 3000
+
+    def figures(rows):
+        return {(row.kept, row.dropped, row.replay_cost) for row in rows}
+
+    assert figures(many[1:-1]) == figures(few[1:-1]) and figures(many[-1:]) == figures(few[-1:])
