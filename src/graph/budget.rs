@@ -4,7 +4,8 @@ use super::record::{TapeCore, scope};
 use super::storage::pools;
 use crate::backend::op::Op;
 use crate::device::Device;
-use crate::pool::own_bytes;
+use crate::error::{Error, Result};
+use crate::pool::{class_bytes, own_bytes};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -55,10 +56,12 @@ impl Budget {
 
     /// Bytes that count against it now. On another thread than the tape's everything does, since nobody can tell whose it is.
     pub fn held(&self) -> usize {
-        if std::thread::current().id() == self.thread {
-            return (self.offset + own_bytes()).max(0) as usize;
+        let active = pools(Device::CPU).lock().stats().active;
+        if std::thread::current().id() != self.thread {
+            return active;
         }
-        pools(Device::CPU).lock().stats().active
+        // What other threads had made by the opening may have ended since.
+        active.min((self.offset + own_bytes()).max(0) as usize)
     }
 }
 
@@ -84,6 +87,29 @@ pub fn limiting_tapes() -> SmallVec<[Arc<TapeCore>; 2]> {
     tapes
 }
 
+/// Whether a tensor that is made outright fits under the budgets of the tapes that record here.
+///
+/// # Errors
+/// The refusal, with the smallest budget under which there would be room now.
+pub fn admit(op: &'static str, bytes: usize) -> Result<()> {
+    for tape in limiting_tapes() {
+        let Some(budget) = &tape.budget else { continue };
+        let held = budget.held();
+        let smallest = held.saturating_add(class_bytes(bytes));
+        if smallest > budget.bytes {
+            let message = format!(
+                "a tensor of {} bytes was asked for; the budget of tape {} is {} bytes, of which {held} are held already; expected a \
+                 budget of at least {smallest} bytes, or the tensor to be made before the tape is opened",
+                class_bytes(bytes),
+                tape.id,
+                budget.bytes
+            );
+            return Err(Error::Budget { op, message, smallest });
+        }
+    }
+    Ok(())
+}
+
 /// While it lives, this thread's evaluations obey the tape's budget.
 pub struct Obeying(());
 
@@ -100,22 +126,49 @@ impl Drop for Obeying {
     }
 }
 
+/// Values that a node gave up. Dropping them lets them go; until then they can be put back.
+pub struct GivenUp {
+    node: Arc<Node>,
+    values: SmallVec<[Option<Value>; 1]>,
+}
+
 impl Node {
-    /// Makes a computed node that still has its inputs pending again, without values. Gives whether it was one.
-    pub fn reopen(&self) -> bool {
+    /// Makes a computed node that still has its inputs pending again, and gives its values; `None` if it is no such node.
+    pub fn reopen(self: &Arc<Node>) -> Option<GivenUp> {
         let (values, inputs) = {
             let mut state = self.state.lock();
             if state.stage != Stage::Computed || state.inputs.is_empty() || matches!(self.op, Op::Transfer(_)) {
-                return false;
+                return None;
             }
             state.stage = Stage::Pending;
-            let values: SmallVec<[Option<Value>; 1]> = state.values.iter_mut().map(Option::take).collect();
+            let values = state.values.iter_mut().map(Option::take).collect();
             (values, state.inputs.clone())
         };
         inputs.iter().for_each(|t| {
             t.out().pending.fetch_add(1, Relaxed);
         });
-        drop(values);
-        true
+        Some(GivenUp { node: self.clone(), values })
+    }
+}
+
+impl GivenUp {
+    /// The values.
+    pub fn values(&self) -> impl Iterator<Item = &Value> {
+        self.values.iter().flatten()
+    }
+
+    /// The node is computed again, as if it had never been reopened. The caller has kept evaluations out since.
+    pub fn put_back(self) {
+        let inputs = {
+            let mut state = self.node.state.lock();
+            state.stage = Stage::Computed;
+            for (place, value) in state.values.iter_mut().zip(self.values) {
+                *place = value;
+            }
+            state.inputs.clone()
+        };
+        inputs.iter().for_each(|t| {
+            t.out().pending.fetch_sub(1, Relaxed);
+        });
     }
 }

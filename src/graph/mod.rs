@@ -13,7 +13,7 @@ mod segment;
 mod storage;
 mod variable;
 
-pub use budget::{Budget, Obeying, is_any_limited, limiting_tapes, obey};
+pub use budget::{Budget, GivenUp, Obeying, is_any_limited, limiting_tapes, obey};
 pub use custom::CustomRule;
 pub use log::Log;
 pub use node::{Node, Out, Spec, Stage, State, Tensor, Value, next_id};

@@ -1,4 +1,5 @@
 //! Storages: checked handles into the pools of a device that give their memory back when the last value goes.
+use super::budget::admit;
 use super::node::Spec;
 use crate::backend::gpu;
 use crate::device::{Device, MAX_GPUS};
@@ -247,6 +248,8 @@ pub fn persistent_storage(spec: &Spec) -> Result<(Arc<Storage>, *mut u8)> {
 pub fn new_storage(device: Device, spec: &Spec) -> Result<Arc<Storage>> {
     if let Some(index) = device.gpu_index() {
         gpu::gpu(index)?.check_bytes(spec.bytes())?;
+    } else {
+        admit("tensor", spec.bytes())?;
     }
     let mut pools = pools(device).lock();
     let pool = pools.persistent();
@@ -260,6 +263,7 @@ pub fn new_storage(device: Device, spec: &Spec) -> Result<Arc<Storage>> {
 /// # Safety
 /// The `bytes` from `ptr` on are readable as long as `owner` lives.
 pub unsafe fn borrowed_storage(ptr: NonNull<u8>, bytes: usize, owner: Box<dyn Any + Send + Sync>) -> Result<Arc<Storage>> {
+    admit("tensor", bytes)?;
     let layout = Layout::from_size_align(bytes, 1).map_err(|_| Error::Internal("a borrowed array is too large"))?;
     let memory = Memory::Host { ptr, layout, is_borrowed: true };
     let mut pools = pools(Device::CPU).lock();

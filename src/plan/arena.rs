@@ -7,12 +7,22 @@ const FEW: usize = 6000;
 
 /// The offset of each slot (of those that outlive the plan, 0), and the bytes that all take.
 pub(super) fn offsets(slots: &[Slot], least: usize) -> (Vec<usize>, usize) {
-    let by_time = in_order(slots);
-    if by_time.1 <= least || slots.len() > FEW {
-        return by_time;
+    let mut best = in_order(slots);
+    if slots.len() > FEW {
+        return best;
     }
-    let by_size = largest_first(slots);
-    if by_size.1 < by_time.1 { by_size } else { by_time }
+    let lasting = |slot: &Slot| slot.to as usize - slot.from as usize + 1;
+    let orders: [&dyn Fn(&Slot) -> usize; 3] = [&|slot| slot.bytes, &lasting, &|slot| slot.bytes.saturating_mul(lasting(slot))];
+    for order in orders {
+        if best.1 <= least {
+            break;
+        }
+        let other = largest_first(slots, order);
+        if other.1 < best.1 {
+            best = other;
+        }
+    }
+    best
 }
 
 /// First launch first: each slot takes the smallest gap that holds it.
@@ -76,10 +86,10 @@ fn free(gaps: &mut BTreeSet<(usize, usize)>, ranges: &mut BTreeSet<(usize, usize
     gaps.insert((end - start, start));
 }
 
-/// Largest slot first: each takes the lowest offset at which it meets none that lives at the same time.
-fn largest_first(slots: &[Slot]) -> (Vec<usize>, usize) {
+/// Largest slot first, by some measure: each takes the lowest offset at which it meets none that lives at the same time.
+fn largest_first(slots: &[Slot], measure: &dyn Fn(&Slot) -> usize) -> (Vec<usize>, usize) {
     let mut order: Vec<usize> = (0..slots.len()).filter(|&s| slots[s].to != FOREVER).collect();
-    order.sort_by_key(|&s| (usize::MAX - slots[s].bytes, slots[s].from));
+    order.sort_by_key(|&s| (usize::MAX - measure(&slots[s]), slots[s].from));
     let mut offsets = vec![0; slots.len()];
     let mut placed: Vec<usize> = Vec::with_capacity(order.len());
     let mut total = 0;
@@ -135,8 +145,10 @@ mod tests {
             slots.sort_by_key(|s| s.from);
             let (by_time, total) = in_order(&slots);
             check(&slots, &by_time, total);
-            let (by_size, total) = largest_first(&slots);
-            check(&slots, &by_size, total);
+            for measure in [|slot: &Slot| slot.bytes, |slot: &Slot| (slot.to - slot.from) as usize] {
+                let (by_size, total) = largest_first(&slots, &measure);
+                check(&slots, &by_size, total);
+            }
         }
     }
 

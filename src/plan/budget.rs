@@ -1,15 +1,18 @@
 //! Planning under a budget: several rules for what to drop are tried, and the cheapest plan that fits is taken.
 use super::flow::Flow;
+use super::lend::Lending;
 use super::lower::{Lowered, Temp, lower};
 use super::place::{Placement, place_tightly};
 use super::prepare::prepare;
 use super::program::Program;
-use super::rebuild::{Rule, schedule};
+use super::rebuild::{Rule, Way, schedule};
 use super::refine::refine;
+use super::vary::Variations;
 use super::{Kept, Launch, Loc, Operand, PlanOptions};
 use crate::backend::Prepared;
 use crate::error::{Error, Result};
 use crate::graph::{Node, TapeCore, is_any_limited, limiting_tapes};
+use crate::pool::class_bytes;
 use std::sync::Arc;
 
 /// Rules in the order in which they are tried; the best one for networks of layers first.
@@ -29,6 +32,13 @@ const MANY: usize = 4000;
 const FEW_RULES: usize = 3;
 /// Attempts of one rule when gaps between offsets took it over the room.
 const ATTEMPTS: usize = 4;
+/// Launches that variations of the cheapest way may cost, and how many are tried at most.
+const VARIED_LAUNCHES: usize = 120_000;
+const VARIATIONS: usize = 288;
+/// One part in so many of the work is what a step aside may cost.
+const DETOUR: u64 = 250;
+/// Work over the plain program's, in percent, up to which there is nothing to gain.
+const CHEAP: u64 = 102;
 /// Steps of the search for the smallest budget.
 const SEARCH: usize = 12;
 
@@ -42,8 +52,9 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// The least room that the budgets of recording tapes, of running backward passes and of the nodes' tapes leave; `None` without one.
-    pub fn of(nodes: &[Arc<Node>]) -> Option<Room> {
+    /// The least room that the budgets of recording tapes, of running backward passes and of the nodes' tapes leave, once so many bytes
+    /// have been let go; `None` without one.
+    pub fn of(nodes: &[Arc<Node>], let_go: usize) -> Option<Room> {
         if !is_any_limited() {
             return None;
         }
@@ -58,7 +69,7 @@ impl Room {
         }
         let room = |tape: &Arc<TapeCore>| {
             let budget = tape.budget.as_ref()?;
-            let held = budget.held();
+            let held = budget.held().saturating_sub(let_go);
             Some(Room { bytes: budget.bytes.saturating_sub(held), held, tape: tape.clone() })
         };
         tapes.iter().filter_map(room).min_by_key(|r| r.bytes)
@@ -97,6 +108,19 @@ impl Candidate {
     pub fn need(&self) -> usize {
         self.placement.buffers.iter().sum::<usize>() + self.placement.arena
     }
+
+    /// The lower, the better.
+    fn rank(&self) -> (u64, usize) {
+        (self.work, self.need())
+    }
+}
+
+/// What a search for the cheapest plan within a room found.
+pub(super) enum Found {
+    /// One that fits.
+    Fits(Candidate),
+    /// None that fits; the one that needs the least memory.
+    Least(Candidate),
 }
 
 /// The search for plans of one program.
@@ -106,6 +130,8 @@ pub(super) struct Planner<'a> {
     /// Its kernels.
     pub prepared: Vec<Arc<Prepared>>,
     flow: Flow,
+    /// Without lending, and with it where much can be lent.
+    lendings: Vec<Lending>,
     /// Bytes of what outlives the plan.
     kept: usize,
 }
@@ -116,76 +142,143 @@ impl<'a> Planner<'a> {
         let mut plain = lower(program, options, true)?;
         let prepared = prepare(program, &mut plain)?;
         let flow = Flow::new(program, &plain, options.deterministic);
-        let kept = place_tightly(program, &plain).buffers.iter().sum();
-        Ok(Planner { program, plain, prepared, flow, kept })
+        let kept = place_tightly(program, &plain, 0).buffers.iter().sum();
+        let is_kept = |t: &u32| flow.is_kept[*t as usize];
+        let lent: Vec<(u32, usize)> =
+            (0..plain.temps.len() as u32).filter(is_kept).map(|t| (t, class_bytes(plain.temps[t as usize].bytes))).collect();
+        let lendings = std::iter::once(Lending::none(&flow)).chain(Lending::new(&flow, &lent)).collect();
+        Ok(Planner { program, plain, prepared, flow, lendings, kept })
     }
 
     /// The program as it is.
     pub fn without_repeats(&self) -> Candidate {
-        self.candidate((0..self.plain.launches.len() as u32).collect())
+        let order: Vec<u32> = (0..self.plain.launches.len() as u32).collect();
+        let ways = self.lendings.iter().map(|lending| self.candidate(order.clone(), lending));
+        ways.min_by_key(Candidate::need).unwrap_or_else(|| self.candidate(order.clone(), &Lending::none(&self.flow)))
     }
 
-    /// The cheapest plan found that fits.
-    pub fn best(&self, room: usize) -> Option<Candidate> {
+    /// The cheapest plan found that fits; without one, the one that needs the least memory.
+    pub fn best(&self, room: usize) -> Result<Found> {
         let plain = self.without_repeats();
         if plain.need() <= room {
-            return Some(plain);
+            return Ok(Found::Fits(plain));
         }
         let (rules, parts) = match self.plain.launches.len() {
             0..SOME => (&RULES[..], &PARTS[..]),
             SOME..MANY => (&RULES[..], &PARTS[..1]),
             _ => (&RULES[..FEW_RULES], &PARTS[..1]),
         };
-        let tries = rules.iter().flat_map(|&rule| parts.iter().map(move |&part| (rule, part)));
-        let found = tries.filter_map(|(rule, part)| self.attempt(room, rule, part)).min_by_key(|c| (c.work, c.need()));
-        found.or_else(|| self.smallest().filter(|c| c.need() <= room))
+        let mut best: Option<(Candidate, Way, usize)> = None;
+        for (&rule, &part) in rules.iter().flat_map(|rule| parts.iter().map(move |part| (rule, part))) {
+            for lending in &self.lendings {
+                let way = Way { rule, lending, factors: &[] };
+                let most = best.as_ref().map_or(u64::MAX, |(b, ..)| b.work);
+                if let Some(found) = self.attempt(room, way, part, most)?
+                    && best.as_ref().is_none_or(|(b, ..)| found.rank() < b.rank())
+                {
+                    best = Some((found, way, part));
+                }
+            }
+        }
+        if let Some((found, way, part)) = best {
+            return Ok(Found::Fits(self.varied(room, found, way, part)?));
+        }
+        let least = self.smallest()?;
+        Ok(if least.need() <= room { Found::Fits(least) } else { Found::Least(least) })
+    }
+
+    /// A plan found by some way, or a cheaper one found by varying it.
+    fn varied(&self, room: usize, found: Candidate, way: Way, part: usize) -> Result<Candidate> {
+        if found.work * 100 <= self.flow.total_work() * CHEAP {
+            return Ok(found);
+        }
+        let rounds = (VARIED_LAUNCHES / self.plain.launches.len()).min(VARIATIONS);
+        let variations = Variations::new(&self.flow);
+        let (mut rule, mut factors, mut work) = (way.rule, vec![1.0; self.flow.bytes.len()], found.work);
+        let mut best = found;
+        for round in 0..rounds {
+            let (near, factors_near) = variations.vary(round as u32, rule, &factors);
+            let part = if round.is_multiple_of(4) { part } else { PARTS[round % 4 - 1] };
+            // Some of the last rounds may go on from what costs a little more, so that the search leaves where nothing near is cheaper.
+            let left = rounds - round;
+            let worse = if 3 * left < rounds { best.work / DETOUR * (3 * left) as u64 / rounds as u64 } else { 0 };
+            let way = Way { rule: near, lending: way.lending, factors: &factors_near };
+            if let Some(other) = self.attempt(room, way, part, work + worse)? {
+                (rule, factors, work) = (near, factors_near, other.work);
+                if other.rank() <= best.rank() {
+                    best = other;
+                }
+            }
+        }
+        Ok(best)
     }
 
     /// The plan that needs the least memory of those found by halving.
-    pub fn smallest(&self) -> Option<Candidate> {
-        let plain = self.without_repeats();
-        let mut low = self.flow.least_bytes();
-        let mut high = plain.need().saturating_sub(self.kept);
-        let mut best = Some(plain);
+    fn smallest(&self) -> Result<Candidate> {
+        let mut best = self.without_repeats();
+        let mut low = self.lendings.iter().map(|lending| self.flow.least_bytes(lending)).min().unwrap_or(0);
+        let mut high = best.need().saturating_sub(self.kept);
         for _ in 0..SEARCH {
             if high <= low + low / 128 {
                 break;
             }
             let middle = low + (high - low) / 2;
-            let found = RULES.iter().find_map(|&rule| self.attempt(self.kept + middle, rule, PARTS[0]));
-            match found {
+            match self.any(self.kept + middle)? {
                 Some(candidate) => {
                     high = candidate.need().saturating_sub(self.kept).min(middle);
-                    best = Some(candidate);
+                    best = candidate;
                 }
                 None => low = middle,
             }
         }
-        best
+        Ok(best)
     }
 
-    /// A plan by one rule, with a lower limit where the offsets' gaps took the last one over the room.
-    fn attempt(&self, room: usize, rule: Rule, part: usize) -> Option<Candidate> {
-        let mut limit = room.checked_sub(self.kept)?;
-        for _ in 0..ATTEMPTS {
-            if limit < self.flow.least_bytes() {
-                return None;
+    /// The first plan found that fits.
+    fn any(&self, room: usize) -> Result<Option<Candidate>> {
+        for &rule in &RULES {
+            for lending in self.lendings.iter().rev() {
+                let found = self.attempt(room, Way { rule, lending, factors: &[] }, PARTS[0], u64::MAX)?;
+                if found.is_some() {
+                    return Ok(found);
+                }
             }
-            let order = schedule(&self.flow, limit.saturating_mul(part) / PARTS[0], rule)?;
-            let candidate = self.candidate(refine(&self.flow, &order, limit));
+        }
+        Ok(None)
+    }
+
+    /// A plan by one way of no more than so much work, with a lower limit where the offsets' gaps took the last one over the room.
+    fn attempt(&self, room: usize, way: Way, part: usize, most: u64) -> Result<Option<Candidate>> {
+        let Some(mut limit) = room.checked_sub(self.kept) else { return Ok(None) };
+        let least = self.flow.least_bytes(way.lending);
+        for _ in 0..ATTEMPTS {
+            if limit < least {
+                break;
+            }
+            let Some(order) = schedule(&self.flow, limit.saturating_mul(part) / PARTS[0], way)? else { break };
+            let order = refine(&self.flow, way.lending, &order, limit);
+            // A lower limit will hardly make it cheaper.
+            if self.work(&order) > most {
+                break;
+            }
+            let candidate = self.candidate(order, way.lending);
             let over = candidate.need().saturating_sub(room);
             if over == 0 {
-                return Some(candidate);
+                return Ok(Some(candidate));
             }
-            limit = limit.checked_sub(over)?;
+            limit = limit.saturating_sub(over);
         }
-        None
+        Ok(None)
     }
 
-    fn candidate(&self, origin: Vec<u32>) -> Candidate {
+    fn work(&self, order: &[u32]) -> u64 {
+        order.iter().map(|&l| self.flow.work[l as usize]).sum()
+    }
+
+    fn candidate(&self, origin: Vec<u32>, lending: &Lending) -> Candidate {
         let lowered = in_order(&self.plain, &origin);
-        let placement = place_tightly(self.program, &lowered);
-        let work = origin.iter().map(|&l| self.flow.work[l as usize]).sum();
+        let placement = place_tightly(self.program, &lowered, lending.small);
+        let work = self.work(&origin);
         Candidate { lowered, placement, origin, work }
     }
 }

@@ -1,7 +1,7 @@
 //! Evaluation points: what is pending is planned, run once, and then forgets what nobody needs.
 use super::budget::Room;
 use super::cache::Cache;
-use super::give_up::give_up;
+use super::give_up::{Aside, give_up};
 use super::listing::{LaunchRow, rows};
 use super::make::plan_of;
 use super::program::Program;
@@ -180,25 +180,26 @@ type Planned = (Program, Option<Room>, Arc<Plan>, bool);
 fn planned(roots: &[Tensor], engine: &mut Engine, is_look: bool) -> Result<Option<Planned>> {
     let options = options();
     // Of what only gradient rules need, half the room: the other half is for computing the rest again in backward, of which a look asks.
-    let mut keeps_saved = !is_look;
+    // What may not be computed a second time is kept, all of it.
+    let mut keeps_saved = !is_look && options.deterministic;
+    let mut aside = Aside::default();
     loop {
         let mut program = Program::new(roots, options)?;
         if program.nodes.is_empty() {
             return Ok(None);
         }
-        let room = Room::of(&program.nodes);
-        if let Some(room) = &room {
+        let room = Room::of(&program.nodes, aside.bytes());
+        if let Some(room) = room.as_ref().filter(|_| is_look || options.deterministic) {
             program.limit_saved(if keeps_saved { room.bytes / 2 } else { 0 }, options);
         }
         let error = match plan_of(&program, room.as_ref(), options, &mut engine.cache, is_look) {
             Ok((plan, cache_hit)) => return Ok(Some((program, room, plan, cache_hit))),
             Err(error) => error,
         };
-        if !matches!(error, Error::Budget { .. }) {
-            return Err(error);
-        }
-        if !(keeps_saved || options.deterministic && give_up(program)) {
-            room.iter().for_each(Room::close);
+        let is_refusal = matches!(error, Error::Budget { .. });
+        if !is_refusal || !(keeps_saved || options.deterministic && give_up(program, &mut aside)) {
+            aside.put_back();
+            room.iter().filter(|_| is_refusal).for_each(Room::close);
             return Err(error);
         }
         keeps_saved = false;

@@ -1,5 +1,6 @@
 //! What a budget's planner sees of a lowered program: bytes, work, who reads what, and what may be run again.
 use super::Loc;
+use super::lend::Lending;
 use super::lower::Lowered;
 use super::place::may_take_over;
 use super::program::{Program, is_repeatable};
@@ -76,11 +77,20 @@ impl Flow {
         self.work.iter().sum()
     }
 
-    /// Bytes without which no order can run: the largest launch with what it reads and makes.
-    pub fn least_bytes(&self) -> usize {
-        let of = |s: usize| self.reads[s].iter().chain(&self.makes[s]).map(|&t| self.bytes[t as usize]).sum::<usize>();
-        // What takes over its input needs no memory of its own.
-        let saved = |s: usize| self.takes_over[s].iter().map(|&(to, _)| self.bytes[to as usize]).sum::<usize>();
-        (0..self.reads.len()).map(|s| of(s).saturating_sub(saved(s))).max().unwrap_or(0)
+    /// Bytes without which no order can run, besides what is lent: the largest launch with what it reads and makes.
+    pub fn least_bytes(&self, lending: &Lending) -> usize {
+        let of = |s: usize| {
+            let (mut large, mut small) = (0, 0);
+            // What takes over its input needs no memory of its own.
+            let is_taken = |t: u32| self.takes_over[s].iter().any(|&(to, _)| to == t);
+            for &t in self.reads[s].iter().chain(self.makes[s].iter().filter(|&&t| !is_taken(t))) {
+                match self.bytes[t as usize] {
+                    bytes if bytes > lending.small => large += bytes,
+                    bytes => small += bytes,
+                }
+            }
+            large + small.saturating_sub(lending.bytes[s])
+        };
+        (0..self.reads.len()).map(of).max().unwrap_or(0)
     }
 }

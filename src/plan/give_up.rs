@@ -1,14 +1,36 @@
 //! Giving up computed values that an earlier plan kept for gradient rules: where a budget leaves no room beside them they are computed
 //! again.
 use super::program::{Program, is_repeatable};
-use crate::graph::{Node, Stage};
+use crate::graph::{GivenUp, Node, Stage, Storage};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Makes nodes pending again whose values the program reads, which nobody in Python holds and whose recipes are whole. Gives whether
-/// there were any.
-pub(super) fn give_up(program: Program) -> bool {
+/// Values that were given up for a plan that is not made yet.
+#[derive(Default)]
+pub(super) struct Aside(Vec<GivenUp>);
+
+impl Aside {
+    /// Bytes of storages that nothing else holds.
+    pub fn bytes(&self) -> usize {
+        let mut found: FxHashMap<*const Storage, (usize, &Arc<Storage>)> = FxHashMap::default();
+        for value in self.0.iter().flat_map(GivenUp::values) {
+            found.entry(Arc::as_ptr(&value.storage)).or_insert((0, &value.storage)).0 += 1;
+        }
+        let only_here = found.values().filter(|(count, storage)| Arc::strong_count(storage) == *count);
+        only_here.filter_map(|(_, storage)| storage.bytes().ok()).sum()
+    }
+
+    /// Everything is as it was before.
+    pub fn put_back(self) {
+        // Given up newest first.
+        self.0.into_iter().rev().for_each(GivenUp::put_back);
+    }
+}
+
+/// Makes nodes pending again whose values the program reads, which nobody in Python holds and whose recipes are whole, and puts their
+/// values aside. Gives whether there were any.
+pub(super) fn give_up(program: Program, aside: &mut Aside) -> bool {
     let mut candidates: FxHashMap<*const Node, Arc<Node>> = FxHashMap::default();
     for node in &program.nodes {
         for t in &node.state.lock().inputs {
@@ -40,7 +62,9 @@ pub(super) fn give_up(program: Program) -> bool {
     for node in nodes.iter().rev() {
         let is_candidate = candidates.contains_key(&Arc::as_ptr(node));
         if is_candidate || (node.state.lock().values.iter().all(Option::is_none) && !broken.contains(&Arc::as_ptr(node))) {
-            any |= node.reopen() && is_candidate;
+            let given_up = node.reopen();
+            any |= given_up.is_some() && is_candidate;
+            aside.0.extend(given_up);
         }
     }
     any

@@ -1,5 +1,5 @@
 //! Making plans: a program's launches with their buffers and prepared kernels, within a tape's budget where it has one.
-use super::budget::{Candidate, Planner, Room};
+use super::budget::{Candidate, Found, Planner, Room};
 use super::cache::Cache;
 use super::lower::{Lowered, lower};
 use super::place::{Placement, peak, place};
@@ -49,16 +49,14 @@ pub(super) fn make(program: &Program, options: PlanOptions) -> Result<Plan> {
 fn make_within(program: &Program, room: &Room, options: PlanOptions, cache: &mut Cache) -> Result<Arc<Plan>> {
     let known = if options.cache { cache.cheapest_within(&program.key, room.bytes) } else { None };
     let planner = Planner::new(program, options)?;
-    let found = planner.best(room.bytes);
-    match (found, known) {
-        (Some(found), Some(known)) if known.work <= found.work => Ok(known),
-        (Some(found), _) => Ok(Arc::new(from_candidate(program, &planner, found)?)),
-        (None, Some(known)) => Ok(known),
-        (None, None) => {
-            let Some(smallest) = planner.smallest() else { return Err(room.refuse(usize::MAX / 2)) };
-            let need = smallest.need();
+    match (planner.best(room.bytes)?, known) {
+        (Found::Fits(found), Some(known)) if known.work <= found.work => Ok(known),
+        (Found::Fits(found), _) => Ok(Arc::new(from_candidate(program, &planner, found)?)),
+        (Found::Least(_), Some(known)) => Ok(known),
+        (Found::Least(least), None) => {
+            let need = least.need();
             if options.cache {
-                cache.insert(&Arc::new(from_candidate(program, &planner, smallest)?), Some(need), true);
+                cache.insert(&Arc::new(from_candidate(program, &planner, least)?), Some(need), true);
             }
             Err(room.refuse(need))
         }

@@ -108,13 +108,15 @@ impl Memory {
                 Place::Arena(offset) => {
                     Home::Buffer(self.arena.as_ref().ok_or(Error::Internal("plan: the common buffer is gone"))?, offset)
                 }
-                Place::Buffer(b) => {
-                    let buffer = self.buffers[b as usize].as_ref();
-                    Home::Buffer(buffer.ok_or(Error::Internal("plan: a buffer is gone"))?, 0)
-                }
+                Place::Buffer(b) => Home::Buffer(self.buffer(b)?, 0),
+                Place::Lent { buffer, offset } => Home::Buffer(self.buffer(buffer)?, offset),
             },
             Loc::Scalar(_) => return Err(Error::Internal("plan: a number has no memory")),
         })
+    }
+
+    fn buffer(&self, at: u32) -> Result<&Buffer> {
+        self.buffers[at as usize].as_ref().ok_or(Error::Internal("plan: a buffer is gone"))
     }
 
     /// An operand as a CPU kernel sees it.

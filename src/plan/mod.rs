@@ -9,6 +9,7 @@ mod forecast;
 mod fuse;
 mod give_up;
 mod key;
+mod lend;
 mod listing;
 mod lives;
 mod lower;
@@ -17,12 +18,14 @@ mod memory;
 mod observe;
 mod place;
 mod prepare;
+mod profile;
 mod program;
 mod rebuild;
 mod refine;
 mod run;
 mod run_gpu;
 mod transfer;
+mod vary;
 mod work;
 
 pub use cache::{CacheStats, cache_stats, clear_cache};
@@ -94,6 +97,8 @@ pub(crate) enum Place {
     Buffer(u32),
     /// So many bytes into the buffer that temporaries share.
     Arena(usize),
+    /// So many bytes into a buffer of the plan whose own value is written later.
+    Lent { buffer: u32, offset: usize },
     /// The storage of a leaf that nobody else needs: written in place.
     Leaf(u32),
 }

@@ -1,5 +1,6 @@
 //! Placement: how long every temporary lives, which ones take over the memory of others, and the buffers that all lie in.
 use super::arena::offsets;
+use super::lend::lend;
 use super::lower::{Lowered, Temp};
 use super::program::{Program, in_place};
 use super::{Kept, Launch, Loc, Place, Step};
@@ -91,21 +92,29 @@ pub(super) fn place(program: &Program, lowered: &Lowered) -> Placement {
     slots.placement(lowered, buffers, 0, |s| Place::Buffer(of_slot[s]))
 }
 
-/// Places them in as little memory as can be: offsets in one buffer for what ends with the plan, a buffer each for what is kept.
-pub(super) fn place_tightly(program: &Program, lowered: &Lowered) -> Placement {
+/// Places them in as little memory as can be: a buffer each for what is kept, in which what has at most `small` bytes may lie before, and
+/// offsets in one buffer for the rest.
+pub(super) fn place_tightly(program: &Program, lowered: &Lowered, small: usize) -> Placement {
     let slots = Slots::new(program, lowered);
+    let lent = lend(&slots.slots, small);
     let mut buffers = Vec::new();
     let mut of_slot = vec![0; slots.slots.len()];
-    for (s, slot) in slots.slots.iter().enumerate().filter(|(_, slot)| slot.to == FOREVER) {
-        of_slot[s] = buffers.len() as u32;
-        buffers.push(slot.bytes);
+    let mut in_common = slots.slots.clone();
+    for (s, slot) in slots.slots.iter().enumerate() {
+        if slot.to == FOREVER {
+            of_slot[s] = buffers.len() as u32;
+            buffers.push(slot.bytes);
+        } else if lent[s].is_some() {
+            in_common[s].to = FOREVER;
+        }
     }
-    let ending: Vec<Slot> = slots.slots.iter().filter(|slot| slot.to != FOREVER).copied().collect();
+    let ending: Vec<Slot> = in_common.iter().filter(|slot| slot.to != FOREVER).copied().collect();
     let least = peak(&steps(&ending, lowered.launches.len()));
-    let (offsets, arena) = offsets(&slots.slots, least);
-    slots.placement(lowered, buffers, arena, |s| match slots.slots[s].to {
-        FOREVER => Place::Buffer(of_slot[s]),
-        _ => Place::Arena(offsets[s]),
+    let (offsets, arena) = offsets(&in_common, least);
+    slots.placement(lowered, buffers, arena, |s| match (lent[s], slots.slots[s].to) {
+        (Some((kept, offset)), _) => Place::Lent { buffer: of_slot[kept as usize], offset },
+        (None, FOREVER) => Place::Buffer(of_slot[s]),
+        (None, _) => Place::Arena(offsets[s]),
     })
 }
 

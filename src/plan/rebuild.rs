@@ -1,6 +1,11 @@
 //! Dropping and rebuilding: walks the launches once under a limit and drops the held value that is cheapest to do without, as dynamic
 //! tensor rematerialization does at run time (Kirisame et al. 2021), but with every next use known.
+mod rate;
+
 use super::flow::Flow;
+use super::lend::Lending;
+use crate::backend::cpu;
+use crate::error::Result;
 
 /// How a held value is rated: the one with the least work per byte goes first.
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +16,15 @@ pub(super) struct Rule {
     pub is_strict: bool,
     /// The power of the distance to its next use by which the rating is divided.
     pub distance: f64,
+}
+
+/// How a walk decides what to drop.
+#[derive(Clone, Copy)]
+pub(super) struct Way<'a> {
+    pub rule: Rule,
+    pub lending: &'a Lending,
+    /// What ratings are multiplied by, for each temporary; empty if by nothing.
+    pub factors: &'a [f64],
 }
 
 /// A plan with more than so many times the work is no plan.
@@ -25,26 +39,39 @@ const NEVER: u32 = u32::MAX;
 const FEW: usize = 256;
 const SHORTLIST: usize = 48;
 
-/// The order of launches, with repeats, in which never more than `limit` bytes of temporaries live; `None` if the rule finds none.
-pub(super) fn schedule(flow: &Flow, limit: usize, rule: Rule) -> Option<Vec<u32>> {
-    let mut walk = Walk::new(flow, limit, rule);
+/// Launches between two looks for the user's interrupt.
+const POLL_STRIDE: u32 = 64;
+
+/// The order of launches, with repeats, in which never more than `limit` bytes of temporaries live besides those that lie in what is lent;
+/// `None` if none is found this way.
+pub(super) fn schedule(flow: &Flow, limit: usize, way: Way) -> Result<Option<Vec<u32>>> {
+    let mut walk = Walk::new(flow, limit, way);
     for s in 0..flow.reads.len() as u32 {
+        if s % POLL_STRIDE == 0 {
+            cpu::poll()?;
+        }
         walk.now = s;
-        walk.compute(s)?;
+        if walk.compute(s).is_none() {
+            return Ok(None);
+        }
         walk.sweep();
     }
-    Some(walk.order)
+    Ok(Some(walk.order))
 }
 
 struct Walk<'a> {
     flow: &'a Flow,
-    rule: Rule,
+    way: Way<'a>,
     limit: usize,
     max_work: u64,
     order: Vec<u32>,
     work: u64,
     now: u32,
-    bytes: usize,
+    /// Bytes of living values, large and small ones.
+    large: usize,
+    small: usize,
+    /// Only dropping large values helps: the small ones lie in what is lent.
+    only_large: bool,
     is_live: Vec<bool>,
     is_dropped: Vec<bool>,
     /// How many launches that are about to run need it.
@@ -65,17 +92,19 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(flow: &'a Flow, limit: usize, rule: Rule) -> Walk<'a> {
+    fn new(flow: &'a Flow, limit: usize, way: Way<'a>) -> Walk<'a> {
         let m = flow.bytes.len();
         Walk {
             flow,
-            rule,
+            way,
             limit,
             max_work: flow.total_work().saturating_mul(MAX_WORK_RATIO),
             order: Vec::with_capacity(flow.reads.len() * 3 / 2),
             work: 0,
             now: 0,
-            bytes: 0,
+            large: 0,
+            small: 0,
+            only_large: false,
             is_live: vec![false; m],
             is_dropped: vec![false; m],
             locks: vec![0; m],
@@ -124,10 +153,15 @@ impl<'a> Walk<'a> {
     fn run(&mut self, launch: u32) -> Option<()> {
         let flow = self.flow;
         let made = &flow.makes[launch as usize];
-        let (taken, given) = self.takeover(launch);
-        let fresh = |t: u32| !self.is_live[t as usize];
-        let need: usize = made.iter().filter(|&&t| fresh(t)).map(|&t| flow.bytes[t as usize]).sum();
-        self.make_room(need.saturating_sub(given))?;
+        let (taken, filled) = self.takeover(launch);
+        let (mut large, mut small) = (0, 0);
+        for &t in made.iter().filter(|&&t| !self.is_live[t as usize] && !filled.contains(&t)) {
+            match flow.bytes[t as usize] {
+                bytes if bytes > self.way.lending.small => large += bytes,
+                bytes => small += bytes,
+            }
+        }
+        self.make_room(large, small)?;
         taken.iter().for_each(|&t| self.release(t, false));
         for &t in made {
             self.hold(t);
@@ -141,21 +175,20 @@ impl<'a> Walk<'a> {
         (self.work <= self.max_work).then_some(())
     }
 
-    /// Inputs whose memory outputs take over, and their bytes.
-    fn takeover(&mut self, launch: u32) -> (Vec<u32>, usize) {
+    /// Inputs whose memory outputs take over, and those outputs.
+    fn takeover(&mut self, launch: u32) -> (Vec<u32>, Vec<u32>) {
         let flow = self.flow;
         let after = self.now + u32::from(launch == self.now);
-        let (mut taken, mut filled, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let (mut taken, mut filled) = (Vec::new(), Vec::new());
         for &(to, from) in &flow.takes_over[launch as usize] {
             let f = from as usize;
             let ends = self.is_live[f] && !flow.is_kept[f] && self.locks[f] == 1 && self.next_use(from, after) == NEVER;
             if ends && !self.is_live[to as usize] && !taken.contains(&from) && !filled.contains(&to) {
                 taken.push(from);
                 filled.push(to);
-                bytes += flow.bytes[to as usize];
             }
         }
-        (taken, bytes)
+        (taken, filled)
     }
 
     fn hold(&mut self, t: u32) {
@@ -165,18 +198,22 @@ impl<'a> Walk<'a> {
         if std::mem::replace(&mut self.is_live[t], true) {
             return;
         }
-        self.bytes += self.flow.bytes[t];
+        *self.sum_of(self.flow.bytes[t]) += self.flow.bytes[t];
         if self.flow.bytes[t] > 0 {
             self.place[t] = self.held.len() as u32;
             self.held.push(t as u32);
         }
     }
 
+    fn sum_of(&mut self, bytes: usize) -> &mut usize {
+        if bytes > self.way.lending.small { &mut self.large } else { &mut self.small }
+    }
+
     fn release(&mut self, t: u32, is_drop: bool) {
         let i = t as usize;
         self.is_live[i] = false;
         self.is_dropped[i] = is_drop;
-        self.bytes -= self.flow.bytes[i];
+        *self.sum_of(self.flow.bytes[i]) -= self.flow.bytes[i];
         let at = self.place[i] as usize;
         if self.flow.bytes[i] > 0 {
             self.held.swap_remove(at);
@@ -251,8 +288,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn make_room(&mut self, need: usize) -> Option<()> {
-        while self.bytes + need > self.limit {
+    fn make_room(&mut self, large: usize, small: usize) -> Option<()> {
+        let lent = self.way.lending.bytes[self.now as usize];
+        loop {
+            let beyond = (self.small + small).saturating_sub(lent);
+            if self.large + large + beyond <= self.limit {
+                return Some(());
+            }
+            self.only_large = beyond == 0;
             let worst = if self.held.len() <= FEW { self.cheapest_of_all() } else { self.cheapest_of_some() }?;
             let used = self.next_use(worst, self.now);
             self.release(worst, used != NEVER);
@@ -260,7 +303,6 @@ impl<'a> Walk<'a> {
                 self.derive(worst, used);
             }
         }
-        Some(())
     }
 
     fn cheapest_of_all(&mut self) -> Option<u32> {
@@ -304,79 +346,5 @@ impl<'a> Walk<'a> {
         };
         self.shortlist.retain(|&other| other != t);
         Some(t)
-    }
-
-    /// What doing without it costs; `None` if it must stay.
-    fn rate(&mut self, t: u32) -> Option<f64> {
-        let i = t as usize;
-        if !self.is_live[i] || self.locks[i] > 0 {
-            return None;
-        }
-        let next = self.next_use(t, self.now);
-        if next == NEVER {
-            return Some(-1.0);
-        }
-        if !self.flow.is_repeatable[self.flow.maker[i] as usize] {
-            return None;
-        }
-        let distance = f64::from(next - self.now + 1);
-        Some(self.rebuild_work(t, next) as f64 / (self.flow.bytes[i] as f64 * distance.powf(self.rule.distance)))
-    }
-
-    /// Work of rebuilding it, with what must be rebuilt before it, and with what was dropped after it where the rule counts that.
-    fn rebuild_work(&mut self, t: u32, used: u32) -> u64 {
-        let flow = self.flow;
-        self.stamp += 1;
-        self.stamps[t as usize] = self.stamp;
-        self.stack.clear();
-        self.stack.push(t);
-        let (mut total, mut visited) = (0, 0);
-        while let Some(u) = self.stack.pop() {
-            let maker = flow.maker[u as usize] as usize;
-            total += flow.work[maker];
-            visited += 1;
-            if visited > self.max_visited {
-                return total;
-            }
-            for &v in &flow.reads[maker] {
-                if self.stamps[v as usize] != self.stamp && !self.is_there(v, used) {
-                    self.stamps[v as usize] = self.stamp;
-                    self.stack.push(v);
-                }
-            }
-        }
-        if !self.rule.counts_readers {
-            return total;
-        }
-        self.stack.push(t);
-        while let Some(u) = self.stack.pop() {
-            for &reader in flow.readers[u as usize].iter().take_while(|&&r| r < self.now) {
-                for &v in &flow.makes[reader as usize] {
-                    let i = v as usize;
-                    if self.is_dropped[i] && !self.is_live[i] && self.stamps[i] != self.stamp {
-                        self.stamps[i] = self.stamp;
-                        total += flow.work[reader as usize];
-                        visited += 1;
-                        if visited > self.max_visited {
-                            return total;
-                        }
-                        self.stack.push(v);
-                    }
-                }
-            }
-        }
-        total
-    }
-
-    /// Whether rebuilding at launch `used` finds the value there.
-    fn is_there(&self, t: u32, used: u32) -> bool {
-        let i = t as usize;
-        let is_needed = || {
-            let derived = self.derived[i];
-            self.flow.is_kept[i]
-                || self.flow.readers[i].last().is_some_and(|&r| r >= used)
-                || (derived >= self.now && derived != NEVER)
-        };
-        self.is_live[i] && (!self.rule.is_strict || is_needed())
     }
 }

@@ -1,5 +1,7 @@
 //! Second thoughts about an order with repeats: a value whose gap fits under the limit after all is held instead of rebuilt.
 use super::flow::Flow;
+use super::lend::Lending;
+use super::profile::Profile;
 
 /// Passes over the repeats; each can make room for others.
 const PASSES: usize = 4;
@@ -34,12 +36,12 @@ struct Refined<'a> {
     earlier: Vec<u32>,
     later: Vec<u32>,
     /// Bytes alive at each step.
-    live: Vec<usize>,
+    live: Profile,
 }
 
 /// The order without the repeats that are not needed under the limit.
-pub(super) fn refine(flow: &Flow, order: &[u32], limit: usize) -> Vec<u32> {
-    let mut r = Refined::new(flow, order, limit);
+pub(super) fn refine(flow: &Flow, lending: &Lending, order: &[u32], limit: usize) -> Vec<u32> {
+    let mut r = Refined::new(flow, lending, order, limit);
     r.remove_unread();
     for _ in 0..PASSES {
         if !r.pass() {
@@ -49,8 +51,24 @@ pub(super) fn refine(flow: &Flow, order: &[u32], limit: usize) -> Vec<u32> {
     order.iter().zip(&r.is_removed).filter(|(_, removed)| !**removed).map(|(&l, _)| l).collect()
 }
 
+/// What is lent at each step: a launch's first run is the one that the program has, and what runs before it is rebuilt for it.
+fn lent_at_steps(lending: &Lending, order: &[u32]) -> Vec<usize> {
+    let mut has_run = vec![false; lending.bytes.len()];
+    let is_first = |&l: &u32| !std::mem::replace(&mut has_run[l as usize], true);
+    let firsts: Vec<bool> = order.iter().map(is_first).collect();
+    let mut lent = vec![0; order.len()];
+    let mut now = 0;
+    for step in (0..order.len()).rev() {
+        if firsts[step] {
+            now = lending.bytes[order[step] as usize];
+        }
+        lent[step] = now;
+    }
+    lent
+}
+
 impl<'a> Refined<'a> {
-    fn new(flow: &'a Flow, order: &'a [u32], limit: usize) -> Refined<'a> {
+    fn new(flow: &'a Flow, lending: &Lending, order: &'a [u32], limit: usize) -> Refined<'a> {
         let n = order.len();
         let mut newest = vec![NONE; flow.bytes.len()];
         let mut ran = vec![NONE; flow.reads.len()];
@@ -64,7 +82,7 @@ impl<'a> Refined<'a> {
             reads: Vec::with_capacity(n),
             earlier: vec![NONE; n],
             later: vec![NONE; n],
-            live: vec![0; n],
+            live: Profile::new(lending.small, &lent_at_steps(lending, order)),
         };
         for (step, &launch) in order.iter().enumerate() {
             let reads: Vec<u32> = flow.reads[launch as usize].iter().map(|&t| newest[t as usize]).collect();
@@ -93,9 +111,7 @@ impl<'a> Refined<'a> {
             }
         }
         for m in &r.made {
-            for live in &mut r.live[m.step as usize..=m.last() as usize] {
-                *live += flow.bytes[m.temp as usize];
-            }
+            r.live.change(m.step as usize..m.last() as usize + 1, flow.bytes[m.temp as usize], true);
         }
         r
     }
@@ -127,17 +143,13 @@ impl<'a> Refined<'a> {
             if later != NONE {
                 self.earlier[later as usize] = earlier;
             }
-            for &m in &self.makes[step] {
-                self.live[step] -= self.flow.bytes[self.made[m as usize].temp as usize];
-            }
+            self.live.remove(step);
             for m in std::mem::take(&mut self.reads[step]) {
                 let made = &mut self.made[m as usize];
                 let before = made.last() as usize;
                 made.readers.retain(|&r| r as usize != step);
                 let after = made.last() as usize;
-                for live in &mut self.live[after + 1..before + 1] {
-                    *live -= self.flow.bytes[made.temp as usize];
-                }
+                self.live.change(after + 1..before + 1, self.flow.bytes[made.temp as usize], false);
                 let maker = made.step as usize;
                 if !self.is_removed[maker] && self.is_unread(maker) && !unread.contains(&maker) {
                     unread.push(maker);
@@ -180,27 +192,23 @@ impl<'a> Refined<'a> {
     }
 
     fn fits(&self, step: usize) -> bool {
-        let gaps: Vec<_> = self.gaps(step).collect();
-        let Some(start) = gaps.iter().map(|(.., gap)| gap.start).min() else { return true };
-        (start..step).filter(|&s| !self.is_removed[s]).all(|s| {
-            let more: usize = gaps
-                .iter()
-                .filter(|(.., gap)| gap.contains(&s))
-                .map(|&(old, ..)| self.flow.bytes[self.made[old as usize].temp as usize])
-                .sum();
-            self.live[s] + more <= self.limit
+        let mut gaps: Vec<(usize, usize)> =
+            self.gaps(step).map(|(old, _, gap)| (gap.start, self.flow.bytes[self.made[old as usize].temp as usize])).collect();
+        gaps.sort_unstable();
+        // All gaps end at the step, so from one start to the next the same values are held.
+        let (mut large, mut small) = (0, 0);
+        gaps.iter().enumerate().all(|(i, &(start, bytes))| {
+            let more = self.live.split(bytes);
+            (large, small) = (large + more.0, small + more.1);
+            let end = gaps.get(i + 1).map_or(step, |&(next, _)| next);
+            self.live.fits(start..end, (large, small), self.limit)
         })
     }
 
     fn hold_instead(&mut self, step: usize) {
         let gaps: Vec<_> = self.gaps(step).collect();
         for (old, new, gap) in gaps {
-            let bytes = self.flow.bytes[self.made[old as usize].temp as usize];
-            for live in &mut self.live[gap] {
-                *live += bytes;
-            }
-            // At the step itself the old value lives in place of the new one, whose bytes `remove` takes off.
-            self.live[step] += bytes;
+            self.live.change(gap, self.flow.bytes[self.made[old as usize].temp as usize], true);
             let readers = std::mem::take(&mut self.made[new as usize].readers);
             let is_kept = std::mem::take(&mut self.made[new as usize].is_kept);
             for &r in &readers {
@@ -272,13 +280,15 @@ mod tests {
 
     #[test]
     fn test_b01_orders_stay_under_their_limit_and_refining_never_adds_work() {
-        use super::super::rebuild::{Rule, schedule};
+        use super::super::rebuild::{Rule, Way, schedule};
         let flow = chain(100);
         for limit in [12usize, 16, 24, 40, 80, 102] {
             for distance in [0.0, 0.5, 1.0] {
                 let rule = Rule { counts_readers: true, is_strict: true, distance };
-                let Some(order) = schedule(&flow, limit * 64, rule) else { continue };
-                let refined = refine(&flow, &order, limit * 64);
+                let lending = Lending::none(&flow);
+                let way = Way { rule, lending: &lending, factors: &[] };
+                let Some(order) = schedule(&flow, limit * 64, way).unwrap() else { continue };
+                let refined = refine(&flow, &lending, &order, limit * 64);
                 assert!(peak(&flow, &order) <= limit * 64 && peak(&flow, &refined) <= limit * 64);
                 assert!(refined.len() <= order.len() && refined.len() >= 200);
                 if limit >= 102 {

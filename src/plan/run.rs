@@ -228,7 +228,7 @@ fn adopt(plan: &Plan, program: &Program, memory: &mut Memory, live: &mut Live, k
             let (bytes, buffer) = pools.take_back(old)?;
             pools.adopt(pool, bytes, buffer, false)?
         }
-        Place::Arena(_) => return Err(Error::Internal("plan: a kept value among temporaries")),
+        Place::Arena(_) | Place::Lent { .. } => return Err(Error::Internal("plan: a kept value among temporaries")),
         Place::Buffer(b) => {
             let bytes = plan.buffers[b as usize];
             let Some(buffer) = memory.buffers[b as usize].take() else {

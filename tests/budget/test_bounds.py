@@ -4,6 +4,7 @@ import agtape as ag
 import numpy as np
 import pytest
 from budget.models import Chain, Lookup, Mlp, Shared, Skips, Step, Transformer, peak_of, work_of
+from pool_bytes import class_bytes
 
 MODELS = {
     "mlp": lambda: Mlp(16, 32, 512),
@@ -13,6 +14,7 @@ MODELS = {
     "dropout": lambda: Transformer(3, 32, 2, 16, 2, dropout=0.2),
     "lookup": lambda: Lookup(16, 32, 512),
     "chain": lambda: Chain(100, 512),
+    "lent": lambda: Transformer(6, 32, 2, 32, 4),
 }
 
 
@@ -156,3 +158,28 @@ def test_deterministic_off_rebuilds_nothing():
     with ag.options(deterministic=False):
         assert Step(model, plain.peak + plain.grad_bytes + 64).plan.rebuilds == 0
     assert Step(model, budget).plan.rebuilds > 0
+
+
+@pytest.mark.promise("B01")
+def test_B01_values_lie_in_the_buffers_of_gradients_until_those_are_written():
+    model = Mlp(16, 64, 64)
+    plain = Step(model)
+    value = class_bytes(64 * 64 * 4)
+    assert plain.peak - plain.held > 16 * value
+    # A gradient's buffer is as large as a value, and all gradients are there from the first kernel on.
+    budget = plain.fixed + 5 * value
+    step = Step(model, budget)
+    check(step, plain, budget)
+    assert step.plan.rebuilds == 0
+
+
+def test_deterministic_off_computes_nothing_again_after_a_read_either():
+    model = Mlp(8, 32, 512)
+    plain = Step(model)
+    kernels = []
+    for budget, deterministic in ((None, True), (plain.fixed + plain.activations * 3 // 2, False)):
+        with ag.options(deterministic=deterministic):
+            step = Step(model, budget, read_loss=True)
+        kernels.append(step.plan.kernels)
+        assert all(ours.tobytes() == theirs.tobytes() for ours, theirs in zip(step.grads, plain.grads))
+    assert kernels[0] == kernels[1]

@@ -17,14 +17,22 @@ def ratio(model, plain, fraction):
 
 @pytest.mark.promise("B03")
 def test_B03_twelve_blocks_fit_into_a_tenth_of_their_activations():
-    # Four times the default batch: activations outweigh the gradients, which every budget holds besides.
-    model = Transformer(batch=16)
+    # A batch of which activations outweigh the gradients, which every budget holds besides.
+    model = Transformer(width=64, length=64, batch=16)
     plain = Step(model)
     for fraction, most in ((1 / 3, 1.18), (1 / 5, 1.24), (1 / 10, 1.30)):
         assert ratio(model, plain, fraction) <= most
     with pytest.raises(ag.BudgetError) as refused:
         Step(model, plain.fixed)
     assert refused.value.smallest_bytes <= plain.fixed + plain.activations / 10
+
+
+@pytest.mark.parametrize(("width", "length"), [(32, 32), (64, 64)])
+def test_small_batches_cost_no_more_though_gradients_are_large_beside_their_activations(width, length):
+    model = Transformer(width=width, length=length, batch=4)
+    plain = Step(model)
+    for fraction, most in ((1 / 3, 1.18), (1 / 5, 1.24), (1 / 10, 1.30)):
+        assert ratio(model, plain, fraction) <= most
 
 
 def test_deep_mlp_costs_no_more_than_promised():

@@ -4,6 +4,7 @@ import agtape as ag
 import numpy as np
 import pytest
 from budget.models import Mlp, Step, Transformer
+from pool_bytes import active
 
 MODELS = {"mlp": lambda: Mlp(16, 32, 512), "transformer": lambda: Transformer(6, 32, 2, 16, 8)}
 
@@ -55,3 +56,30 @@ def test_B01_graph_retained_for_a_second_pass():
         loss.backward()
     assert scope.peak <= budget
     assert all(np.array_equal(p.grad.numpy(), g + g) for p, g in zip(model.params, plain.grads))
+
+
+@pytest.mark.promise("B03")
+def test_B03_a_refused_backward_keeps_what_a_read_has_computed():
+    model = Mlp(16, 32, 512)
+    plain = Step(model)
+    for p in model.params:
+        p.grad = None
+    budget = plain.fixed + plain.activations
+    with ag.grad_tape(budget=budget) as tape:
+        loss = model.loss()
+        assert np.isfinite(loss.item())
+    kept = ag.tape_memory(tape).bytes_held
+    values = active() - plain.held
+    assert values > plain.activations // 4
+    # Even without those values there is no room for a backward pass.
+    ballast = ag.tensor(np.zeros((budget - active() + values * 7 // 8) // 4, "float32"))
+    held = active()
+    for _ in range(2):
+        with pytest.raises(ag.BudgetError):
+            loss.backward()
+        assert active() == held and ag.tape_memory(tape).bytes_held == kept
+    del ballast
+    with ag.peak_memory() as scope:
+        loss.backward()
+    assert scope.peak <= budget
+    assert all(p.grad.numpy().tobytes() == g.tobytes() for p, g in zip(model.params, plain.grads))

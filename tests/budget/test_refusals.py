@@ -6,6 +6,7 @@ import agtape as ag
 import numpy as np
 import pytest
 from budget.models import Mlp, Step
+from fresh_process import run_json
 from pool_bytes import active
 
 
@@ -165,3 +166,82 @@ def test_B01_buffers_cached_before_do_not_push_what_is_reserved_above_the_budget
         loss = model.loss()
     loss.backward()
     assert ag.memory_stats("cpu").reserved <= budget
+
+
+@pytest.mark.promise("B01")
+def test_B01_a_tensor_made_outright_above_the_budget_is_refused_with_both_figures():
+    w = ag.param(np.full(256, 3, "float32"))
+    large = np.zeros(4096, "float32")
+    before = ag.tensor(large)
+    held = active()
+    with ag.grad_tape(budget=held + 8192) as tape:
+        y = w * 2
+        for make in (ag.tensor, lambda a: ag.asarray(a, copy=False), ag.param):
+            with pytest.raises(ag.BudgetError, match=f"is {held + 8192} bytes, of which {held} are held") as refused:
+                make(large)
+            assert refused.value.smallest_bytes == held + 16384 and active() == held
+        nodes = ag.tape_memory(tape).nodes
+        small = ag.tensor(np.full(256, 5, "float32"))
+        loss = (y * small).sum()
+    assert nodes == 1
+    loss.backward()
+    assert np.array_equal(w.grad.numpy(), np.full(256, 10, "float32"))
+    assert before.shape == ag.tensor(large).shape, "without an open tape nothing is refused"
+
+
+@pytest.mark.promise("B01")
+def test_B01_bytes_count_for_the_thread_that_made_them_whichever_frees_them():
+    w = ag.param(np.ones(1 << 16, "float32"))
+    box = [ag.tensor(np.zeros(1 << 18, "float32"))]
+    with ag.grad_tape(budget=active() + (1 << 10)):
+        with pytest.raises(ag.BudgetError):
+            ag.tensor(np.zeros(1 << 16, "float32"))
+        other = threading.Thread(target=box.clear)
+        other.start()
+        other.join()
+        kept = ag.tensor(np.zeros(1 << 16, "float32"))
+    others = []
+    other = threading.Thread(target=lambda: others.append(ag.tensor(np.zeros(1 << 18, "float32"))))
+    other.start()
+    other.join()
+    with ag.grad_tape(budget=active() + (1 << 10)):
+        others.clear()
+        kept = ag.tensor(np.zeros(1 << 16, "float32"))
+    assert kept.shape == w.shape
+
+
+@pytest.mark.promise("B03")
+def test_B03_planning_stops_at_the_users_interrupt():
+    figures = run_json(
+        """
+        import json, os, signal, sys, threading, time
+        import agtape as ag
+        import numpy as np
+
+        w = ag.param(np.ones((1, 256), "float32"))
+
+        def step(budget):
+            with ag.grad_tape(budget=budget):
+                h = w
+                for _ in range(4000):
+                    h = ag.softmax(h, axis=-1)
+                loss = h.sum()
+            loss.backward()
+
+        step(1 << 30)
+        w.grad = None
+        begin = time.perf_counter()
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        try:
+            step(ag.memory_stats("cpu").active + 3000)
+            ended = "no interrupt"
+        except KeyboardInterrupt:
+            ended = "interrupted"
+        took = time.perf_counter() - begin
+        timer.join()
+        step(1 << 30)
+        print(json.dumps({"ended": ended, "took": took, "grad": bool(np.isfinite(w.grad.numpy()).all())}))
+        """
+    )
+    assert figures["ended"] == "interrupted" and figures["grad"] and figures["took"] < 1.5
