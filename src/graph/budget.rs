@@ -20,12 +20,13 @@ thread_local! {
     static OBEYED: RefCell<Vec<Arc<TapeCore>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A bound on active bytes: what was held when its tape was opened, and what the tape's thread has come to hold since.
+/// A bound on the active bytes of each device: on the CPU what was held when its tape was opened, and what the tape's thread has come to
+/// hold since; on an adapter everything.
 #[derive(Debug)]
 pub struct Budget {
     /// The bound.
     pub bytes: usize,
-    /// Active bytes at the opening, less what the thread had come to hold by then.
+    /// Active bytes of the CPU at the opening, less what the thread had come to hold by then.
     offset: isize,
     thread: ThreadId,
     is_refused: AtomicBool,
@@ -54,10 +55,10 @@ impl Budget {
         self.is_refused.load(Relaxed)
     }
 
-    /// Bytes that count against it now. On another thread than the tape's everything does, since nobody can tell whose it is.
-    pub fn held(&self) -> usize {
-        let active = pools(Device::CPU).lock().stats().active;
-        if std::thread::current().id() != self.thread {
+    /// Bytes of a device that count against it now. On another thread than the tape's everything does, since nobody can tell whose it is.
+    pub fn held(&self, device: Device) -> usize {
+        let active = pools(device).lock().stats().active;
+        if !device.is_cpu() || std::thread::current().id() != self.thread {
             return active;
         }
         // What other threads had made by the opening may have ended since.
@@ -87,14 +88,14 @@ pub fn limiting_tapes() -> SmallVec<[Arc<TapeCore>; 2]> {
     tapes
 }
 
-/// Whether a tensor that is made outright fits under the budgets of the tapes that record here.
+/// Whether a tensor that is made outright on a device fits under the budgets of the tapes that record here.
 ///
 /// # Errors
 /// The refusal, with the smallest budget under which there would be room now.
-pub fn admit(op: &'static str, bytes: usize) -> Result<()> {
+pub fn admit(op: &'static str, device: Device, bytes: usize) -> Result<()> {
     for tape in limiting_tapes() {
         let Some(budget) = &tape.budget else { continue };
-        let held = budget.held();
+        let held = budget.held(device);
         let smallest = held.saturating_add(class_bytes(bytes));
         if smallest > budget.bytes {
             let message = format!(

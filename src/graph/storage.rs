@@ -248,9 +248,8 @@ pub fn persistent_storage(spec: &Spec) -> Result<(Arc<Storage>, *mut u8)> {
 pub fn new_storage(device: Device, spec: &Spec) -> Result<Arc<Storage>> {
     if let Some(index) = device.gpu_index() {
         gpu::gpu(index)?.check_bytes(spec.bytes())?;
-    } else {
-        admit("tensor", spec.bytes())?;
     }
+    admit("tensor", device, spec.bytes())?;
     let mut pools = pools(device).lock();
     let pool = pools.persistent();
     let handle = pools.alloc(pool, spec.bytes()).map_err(|error| describe(&pools, error, "tensor"))?;
@@ -263,7 +262,7 @@ pub fn new_storage(device: Device, spec: &Spec) -> Result<Arc<Storage>> {
 /// # Safety
 /// The `bytes` from `ptr` on are readable as long as `owner` lives.
 pub unsafe fn borrowed_storage(ptr: NonNull<u8>, bytes: usize, owner: Box<dyn Any + Send + Sync>) -> Result<Arc<Storage>> {
-    admit("tensor", bytes)?;
+    admit("tensor", Device::CPU, bytes)?;
     let layout = Layout::from_size_align(bytes, 1).map_err(|_| Error::Internal("a borrowed array is too large"))?;
     let memory = Memory::Host { ptr, layout, is_borrowed: true };
     let mut pools = pools(Device::CPU).lock();

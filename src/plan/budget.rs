@@ -10,6 +10,7 @@ use super::refine::refine;
 use super::vary::Variations;
 use super::{Kept, Launch, Loc, Operand, PlanOptions};
 use crate::backend::Prepared;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::{Node, TapeCore, is_any_limited, limiting_tapes};
 use crate::pool::class_bytes;
@@ -52,9 +53,9 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// The least room that the budgets of recording tapes, of running backward passes and of the nodes' tapes leave, once so many bytes
+    /// The least room on a device that the budgets of recording tapes, of running backward passes and of the nodes' tapes leave, once so many bytes
     /// have been let go; `None` without one.
-    pub fn of(nodes: &[Arc<Node>], let_go: usize) -> Option<Room> {
+    pub fn of(device: Device, nodes: &[Arc<Node>], let_go: usize) -> Option<Room> {
         if !is_any_limited() {
             return None;
         }
@@ -69,7 +70,7 @@ impl Room {
         }
         let room = |tape: &Arc<TapeCore>| {
             let budget = tape.budget.as_ref()?;
-            let held = budget.held().saturating_sub(let_go);
+            let held = budget.held(device).saturating_sub(let_go);
             Some(Room { bytes: budget.bytes.saturating_sub(held), held, tape: tape.clone() })
         };
         tapes.iter().filter_map(room).min_by_key(|r| r.bytes)

@@ -188,7 +188,7 @@ fn planned(roots: &[Tensor], engine: &mut Engine, is_look: bool) -> Result<Optio
         if program.nodes.is_empty() {
             return Ok(None);
         }
-        let room = Room::of(&program.nodes, aside.bytes());
+        let room = Room::of(program.device, &program.nodes, aside.bytes());
         if let Some(room) = room.as_ref().filter(|_| is_look || options.deterministic) {
             program.limit_saved(if keeps_saved { room.bytes / 2 } else { 0 }, options);
         }
