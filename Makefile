@@ -18,7 +18,7 @@ ROUNDS ?= 6
 SOURCES := Cargo.toml pyproject.toml README.md $(wildcard Cargo.lock build.rs) \
 	$(shell find src python shaders -name __pycache__ -prune -o -print 2>/dev/null)
 
-.PHONY: help setup demo test lint format bench conformance docs clean
+.PHONY: help setup vulkan demo test lint format bench conformance docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -28,7 +28,10 @@ setup: $(VENV)/wheel.stamp $(VENV)/test.stamp ## make .venv with agtape and what
 demo: $(VENV)/wheel.stamp $(VENV)/demo.stamp ## train on real handwritten digits and show what the tape held
 	$(PY) examples/mnist.py
 
-test: setup ## cargo tests, then pytest against the installed wheel
+vulkan: ## install Mesa's software Vulkan where there is no driver at all and apt can do it: the tests run every op on it
+	bash .ci/vulkan
+
+test: setup vulkan ## cargo tests, then pytest against the installed wheel
 	cargo test --profile quick $(LOCKED)
 	$(PY) -m pytest tests
 

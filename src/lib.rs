@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `error`, `device`, `dtype`, `shape`, `layout` | the words every other module uses |
 //! | `pool` | device memory: generation-tagged handles, size classes, statistics |
-//! | `backend` | the seam to devices: kernels as data; `backend::cpu` runs them |
+//! | `backend` | the seam to devices: kernels as data; `backend::cpu` and `backend::gpu` run them |
 //! | `graph` | nodes as recipes with cached values, and who still needs them |
 //! | `plan` | from pending nodes to ordered launches with every buffer assigned; the plan cache |
 //! | `tape` | recording, the backward walk, the memory report |

@@ -1,0 +1,182 @@
+"""Segments, budgets and the report on GPU pools: gradients equal the plain ones, and bytes are what was promised."""
+
+import agtape as ag
+import numpy as np
+import pytest
+
+F = ag.nn.functional
+WIDTH, ROWS, LAYERS = 32, 64, 12
+
+
+def layers(depth=LAYERS):
+    """The weights of a deep network on the GPU."""
+    rng = np.random.default_rng(0)
+    draw = lambda: rng.normal(size=(WIDTH, WIDTH)).astype(np.float32) / np.sqrt(WIDTH)  # noqa: E731
+    return [ag.param(draw(), device="gpu") for _ in range(depth)]
+
+
+def inputs():
+    """A batch on the GPU."""
+    return ag.tensor(np.random.default_rng(1).normal(size=(ROWS, WIDTH)).astype(np.float32), device="gpu")
+
+
+def run(weights, x, segment=None, budget=None, replay="trace"):
+    """Loss and gradients of the network, with every layer a segment or within a budget; and the peak of active bytes."""
+    with ag.peak_memory("gpu") as peak:
+        with ag.grad_tape(budget=budget) as tape:
+            h = x
+            for w in weights:
+                layer = lambda h, w: F.gelu(h @ w)  # noqa: E731
+                h = ag.checkpoint(layer, h, w, replay=replay) if segment else layer(h, w)
+            loss = (h * h).mean()
+        report = ag.tape_memory(tape)
+        loss.backward()
+    grads = [w.grad.numpy() for w in weights]
+    for w in weights:
+        w.grad = None
+    return loss.item(), grads, peak.peak, report
+
+
+def assert_same(a, b):
+    """The same loss and gradients, to the tolerance of two orders of addition."""
+    assert a[0] == pytest.approx(b[0], rel=1e-6)
+    for g, h in zip(a[1], b[1]):
+        np.testing.assert_allclose(g, h, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.promise("C01", "C02", "C07")
+@pytest.mark.parametrize("replay", ["trace", "call"])
+def test_C01_gradients_through_segments_equal_the_plain_ones(replay):
+    weights, x = layers(), inputs()
+    plain = run(weights, x)
+    segmented = run(weights, x, segment=True, replay=replay)
+    assert_same(plain, segmented)
+    assert segmented[2] < plain[2]
+
+
+@pytest.mark.promise("C05")
+def test_C05_after_the_loss_only_boundaries_are_held():
+    weights, x = layers(), inputs()
+    ag.eval(*weights, x)
+    before = ag.memory_stats("gpu").active
+    with ag.grad_tape():
+        h = x
+        for w in weights:
+            h = ag.checkpoint(lambda h, w: F.gelu(F.gelu(h @ w) * 2.0 + h), h, w)
+        loss = (h * h).mean()
+    ag.eval(loss)
+    held = ag.memory_stats("gpu").active - before
+    boundary = ROWS * WIDTH * 4
+    # One boundary a layer, and the loss.
+    assert held <= (LAYERS + 1) * boundary + 64 * 2
+    loss.backward()
+
+
+@pytest.mark.promise("C08")
+def test_C08_dropout_replays_the_same_draw():
+    x = inputs()
+
+    def gradient(segmented):
+        ag.manual_seed(5)
+        w = layers(1)[0]
+        block = lambda h: ag.dropout(h @ w, 0.5)  # noqa: E731
+        with ag.grad_tape():
+            y = ag.checkpoint(block, x) if segmented else block(x)
+            loss = (y * y * ag.rand(*y.shape, device="gpu")).sum()
+        loss.backward()
+        return w.grad.numpy()
+
+    np.testing.assert_allclose(gradient(True), gradient(False), rtol=1e-5)
+
+
+@pytest.mark.promise("C13", "R10")
+def test_C13_each_segment_is_rebuilt_once():
+    weights, x = layers(), inputs()
+    run(weights, x, segment=True)
+    assert ag.last_backward().segments_replayed == LAYERS
+
+
+@pytest.mark.promise("B01", "B02", "B04")
+@pytest.mark.parametrize("part", [0.8, 0.5, 0.35])
+def test_B01_the_peak_stays_under_the_budget(part):
+    weights, x = layers(), inputs()
+    ag.eval(*weights, x)
+    before = ag.memory_stats("gpu").active
+    plain = run(weights, x)
+    budget = before + int((plain[2] - before) * part)
+    bounded = run(weights, x, budget=budget)
+    assert bounded[2] <= budget
+    plan = ag.last_plan()
+    assert plan.peak_bytes == plan.measured_peak_bytes
+    assert_same(plain, bounded)
+
+
+@pytest.mark.promise("B03")
+def test_B03_too_small_a_budget_is_refused_with_the_smallest():
+    weights, x = layers(), inputs()
+    ag.eval(*weights, x)
+    with pytest.raises(ag.BudgetError) as caught:
+        run(weights, x, budget=ag.memory_stats("gpu").active + 1024)
+    smallest = caught.value.smallest_bytes
+    bounded = run(weights, x, budget=smallest)
+    assert bounded[2] <= smallest
+
+
+@pytest.mark.promise("M03", "M05")
+def test_M03_clear_frees_what_the_report_says():
+    weights, x = layers(), inputs()
+    with ag.grad_tape() as tape:
+        h = x
+        for w in weights:
+            h = F.gelu(h @ w)
+        loss = (h * h).mean()
+    ag.eval(loss)
+    with ag.transfers() as moved:
+        report = ag.tape_memory(tape)
+    assert (moved.to_host, moved.to_device) == (0, 0)
+    assert report.bytes_total == report.bytes_operands + report.bytes_activations + report.bytes_graph
+    before = ag.memory_stats("gpu").active
+    tape.clear()
+    assert before - ag.memory_stats("gpu").active == report.bytes_freed_by_clear > 0
+
+
+@pytest.mark.promise("M08")
+def test_M08_a_timeline_of_the_device():
+    weights, x = layers(3), inputs()
+    with ag.memory_timeline("gpu") as timeline:
+        run(weights, x)
+    assert timeline.peak >= timeline.held_before > 0
+    assert len(timeline.events) > 6
+
+
+@pytest.mark.promise("M09")
+def test_M09_the_peak_is_estimated_without_running():
+    ag.manual_seed(0)
+    model = ag.nn.Sequential(ag.nn.Linear(32, 64), ag.nn.GELU(), ag.nn.Linear(64, 8)).to("gpu")
+    opt = ag.optim.Adam(model.parameters())
+    x = inputs()
+    estimate = ag.estimate_memory(model, x, opt, lambda y: (y * y).mean())
+    peaks = []
+    for _ in range(3):
+        with ag.peak_memory("gpu") as m:
+            with ag.grad_tape():
+                y = model(x)
+                loss = (y * y).mean()
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            ag.synchronize("gpu")
+        peaks.append(m.peak)
+    assert estimate.peak == pytest.approx(peaks[-1], rel=0.05)
+
+
+@pytest.mark.promise("M07")
+def test_M07_reserved_is_what_buffers_have():
+    x = ag.ones(1000, 10, device="gpu")
+    y = (x * 2).sum(axis=0)
+    ag.eval(y)
+    stats = ag.memory_stats("gpu")
+    assert stats.reserved == stats.active + stats.cached
+    freed = ag.empty_cache("gpu")
+    after = ag.memory_stats("gpu")
+    assert (after.cached, stats.reserved - after.reserved) == (0, freed)
