@@ -1,0 +1,166 @@
+//! Elementwise kernels: every thread computes four elements and writes whole words.
+use super::axes::Axes;
+use super::expression::{Lanes, Lines, bound, reader, register};
+use super::library;
+use super::numbers::Numbers;
+use super::operators::Register;
+use crate::backend::expr::Expr;
+use crate::backend::gpu::launch::{Caps, Dispatch, View, Word, elem, spread};
+use crate::backend::gpu::text::{Number, Source};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::shape::elems;
+use smallvec::SmallVec;
+use std::fmt::Write;
+
+/// Threads of a workgroup.
+pub const GROUP: usize = 256;
+/// Elements of a thread.
+pub const LANES: usize = 4;
+/// Workgroups may reach past the last element: their positions must still fit 32 bits.
+const MAX_ELEMS: usize = u32::MAX as usize - (1 << 20);
+
+/// The dispatch of a fused elementwise expression over `shape`; outputs are row-major.
+pub fn fused(expr: &Expr, shape: &[usize], ins: &[View], outs: &[View], caps: Caps) -> Result<Dispatch> {
+    let total = elems(shape);
+    check(expr, shape, ins, outs)?;
+    if total > MAX_ELEMS {
+        return Err(Error::value("gpu", format!("{total} elements in one kernel; at most {MAX_ELEMS} fit 32-bit positions")));
+    }
+    let per_word = outs.iter().map(|o| elem(o.dtype, false).per_word()).max().unwrap_or(1);
+    let strides: SmallVec<[&[isize]; 8]> = ins.iter().map(|v| v.strides).collect();
+    let axes = Axes::merged(shape, &strides, 0..shape.len());
+    let mut numbers = Numbers::default();
+    numbers.fixed("total", total)?;
+    let mut source = Source::new("fused", "");
+    let mut slots = SmallVec::new();
+    let mut functions = String::new();
+    for (k, view) in ins.iter().enumerate() {
+        source = source.reads(format!("in_{k}"), bound(view.dtype));
+        slots.push(view.slot);
+        numbers.word(format!("start_in_{k}"), Number::U32, Word::Offset(view.slot, view.dtype.size_bytes()));
+        let lanes = if axes.is_flat(k) && !axes.is_constant(k) { lanes(per_word) } else { Lanes::Apart };
+        reader(&format!("in_{k}"), view.dtype, lanes, &mut functions)?;
+    }
+    for (k, view) in outs.iter().enumerate() {
+        source = source.writes(format!("out_{k}"), bound(view.dtype));
+        slots.push(view.slot);
+        numbers.word(format!("start_out_{k}"), Number::U32, Word::Offset(view.slot, view.dtype.size_bytes()));
+    }
+    axes.declare("axis", &mut numbers)?;
+    let mut lines = Lines::new(expr, &mut numbers)?;
+    let mut stores = Stores::default();
+    for (k, &(src, dtype)) in expr.outputs.iter().enumerate() {
+        let value = lines.result(src, dtype, &mut numbers)?;
+        stores.add(k, dtype, &value)?;
+    }
+    let mut loads = String::new();
+    load(&axes, &mut loads);
+    let functions =
+        format!("{}{functions}", library::used_by(&format!("{functions}{}{}{}", lines.scalars, lines.text, stores.text())));
+    numbers.need_of(&functions);
+    let placed = numbers.place(caps, &mut source, &mut slots)?;
+    let body = format!(
+        "@compute @workgroup_size({GROUP})\nfn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, \
+         @builtin(local_invocation_index) thread: u32) {{\n{}    let first = (group.x + group.y * groups.x) * {}u + {};\n    \
+         if (i.x >= total) {{\n        return;\n    }}\n    let inside = min(i, vec4u(total - 1u));\n{}{loads}{}{}}}\n",
+        placed.lets,
+        GROUP * LANES,
+        first_lanes(per_word),
+        lines.scalars,
+        lines.text,
+        stores.text(),
+    );
+    source.body = format!("{functions}{body}");
+    let groups = spread(total.div_ceil(LANES), GROUP, caps)?;
+    Ok(Dispatch { source, slots, words: placed.words, table: placed.table, groups, unless_in_place: None })
+}
+
+fn check(expr: &Expr, shape: &[usize], ins: &[View], outs: &[View]) -> Result<()> {
+    let dtypes = ins.iter().map(|v| v.dtype).eq(expr.inputs.iter().copied())
+        && outs.iter().map(|v| v.dtype).eq(expr.outputs.iter().map(|o| o.1));
+    if !dtypes || ins.iter().chain(outs).any(|v| v.shape != shape) {
+        return Err(Error::Internal("gpu: a fused launch whose tensors do not fit the kernel"));
+    }
+    ins.iter().chain(outs).try_for_each(|v| register(v.dtype).map(|_| ()))
+}
+
+/// How a thread's elements lie when each output word is written by one thread.
+fn lanes(per_word: usize) -> Lanes {
+    match per_word {
+        4 => Lanes::Row,
+        2 => Lanes::Pairs,
+        _ => Lanes::Apart,
+    }
+}
+
+/// The rest of the line that says which elements a thread has. Neighbouring threads read neighbouring words: what limits these kernels is
+/// the memory, and four loads a thread in flight hide its latency.
+fn first_lanes(per_word: usize) -> &'static str {
+    match per_word {
+        4 => "thread * 4u;\n    let i = vec4u(first) + vec4u(0u, 1u, 2u, 3u)",
+        2 => "thread * 2u;\n    let i = vec4u(first) + vec4u(0u, 1u, 512u, 513u)",
+        _ => "thread;\n    let i = vec4u(first) + vec4u(0u, 256u, 512u, 768u)",
+    }
+}
+
+/// Lines that load every input.
+fn load(axes: &Axes, text: &mut String) {
+    let positions = axes.positions("axis", "inside", text);
+    for (k, position) in positions.into_iter().enumerate() {
+        let at = position.map_or_else(|| format!("vec4u(start_in_{k})"), |p| format!("vec4u(start_in_{k}) + {p}"));
+        let _ = writeln!(text, "    let x_{k} = read_in_{k}({at});");
+    }
+}
+
+/// The lines that write results: those of a lane together, under one test.
+#[derive(Default)]
+struct Stores {
+    before: String,
+    lanes: [String; 4],
+}
+
+impl Stores {
+    fn add(&mut self, k: usize, dtype: DType, value: &str) -> Result<()> {
+        let bits = match (dtype, register(dtype)?) {
+            (DType::F16, _) => format!("f16_bits4({value})"),
+            (DType::BF16, _) => format!("bf16_bits4({value})"),
+            (_, Register::Truth) => format!("select(vec4u(0u), vec4u(1u), {value})"),
+            _ => value.to_owned(),
+        };
+        let _ = writeln!(self.before, "    let y_{k} = {bits};");
+        let at = |lane: &str| format!("out_{k}[start_out_{k} + i.{lane}]");
+        match elem(dtype, false).per_word() {
+            4 => {
+                let word = format!("y_{k}.x | (y_{k}.y << 8u) | (y_{k}.z << 16u) | (y_{k}.w << 24u)");
+                let _ = writeln!(self.lanes[0], "    out_{k}[(start_out_{k} + i.x) >> 2u] = {word};");
+            }
+            2 => {
+                let _ = writeln!(self.lanes[0], "    out_{k}[(start_out_{k} + i.x) >> 1u] = y_{k}.x | (y_{k}.y << 16u);");
+                let _ = writeln!(self.lanes[2], "    out_{k}[(start_out_{k} + i.z) >> 1u] = y_{k}.z | (y_{k}.w << 16u);");
+            }
+            _ => {
+                for (lane, to) in ["x", "y", "z", "w"].into_iter().zip(&mut self.lanes) {
+                    let value = match dtype {
+                        DType::I64 => format!("vec2u(y_{k}.lo.{lane}, y_{k}.hi.{lane})"),
+                        _ => format!("y_{k}.{lane}"),
+                    };
+                    let _ = writeln!(to, "    {} = {value};", at(lane));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn text(&self) -> String {
+        let mut out = self.before.clone();
+        for (lane, lines) in ["x", "y", "z", "w"].into_iter().zip(&self.lanes) {
+            if lane == "x" {
+                out.push_str(lines);
+            } else if !lines.is_empty() {
+                let _ = writeln!(out, "    if (i.{lane} < total) {{\n{lines}    }}");
+            }
+        }
+        out
+    }
+}

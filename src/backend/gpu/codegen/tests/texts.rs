@@ -1,0 +1,130 @@
+//! Generated text: one pipeline for all sizes, and valid in every shading language that wgpu translates to.
+use super::*;
+use crate::backend::gpu::codegen::library;
+use crate::backend::gpu::launch::{Caps, Dispatch, Slot, View, prepare};
+use crate::backend::kind::ReduceKind;
+use crate::backend::op::dropped;
+use crate::shape::strides;
+use naga::back::{hlsl, msl, spv};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+
+const CAPS: Caps =
+    Caps { int64: false, subgroup: (0, 0), max_groups: 65_535, max_immediates: 256, workgroup_bytes: 16_384, is_software: true };
+
+/// The dispatches of a kernel on row-major inputs.
+fn dispatches(kernel: &Kernel, shape: &[usize], ins: &[DType], out: (DType, &[usize])) -> Vec<Dispatch> {
+    let (steps, out_steps) = (strides(shape), strides(out.1));
+    let ins: Vec<View> =
+        ins.iter().enumerate().map(|(k, &dtype)| View { slot: Slot::In(k), dtype, shape, strides: &steps }).collect();
+    let out = View { slot: Slot::Out(0), dtype: out.0, shape: out.1, strides: &out_steps };
+    prepare(kernel, shape, &ins, &[out], CAPS).unwrap().dispatches
+}
+
+fn fused_texts(expr: &Expr, shape: &[usize]) -> Vec<String> {
+    let all = dispatches(&Kernel::Fused(expr.clone()), shape, &expr.inputs, (expr.outputs[0].1, shape));
+    all.iter().map(|d| d.source.text(false)).collect()
+}
+
+fn reduce_texts(kind: ReduceKind, mask: u32, expr: &Expr, shape: &[usize]) -> Vec<String> {
+    let kept = dropped(shape, mask);
+    let all = dispatches(&Kernel::Reduce(kind, mask, expr.clone()), shape, &expr.inputs, (expr.outputs[0].1, &kept));
+    all.iter().map(|d| d.source.text(false)).collect()
+}
+
+fn validated(text: &str) -> (naga::Module, ModuleInfo) {
+    let module = naga::front::wgsl::parse_str(text).unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(text)));
+    // Nothing that an adapter may lack.
+    let info = Validator::new(ValidationFlags::all(), Capabilities::IMMEDIATES)
+        .validate(&module)
+        .unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(text)));
+    (module, info)
+}
+
+/// Translates to SPIR-V, MSL and HLSL.
+fn translated(text: &str) {
+    let (module, info) = validated(text);
+    spv::write_vec(&module, &info, &spv::Options::default(), None).unwrap();
+    let options = msl::Options { lang_version: (2, 4), fake_missing_bindings: true, ..Default::default() };
+    msl::write_string(&module, &info, &options, &msl::PipelineOptions::default()).unwrap();
+    let mut out = String::new();
+    let options = hlsl::Options { fake_missing_bindings: true, ..Default::default() };
+    hlsl::Writer::new(&mut out, &options, &hlsl::PipelineOptions::default()).write(&module, &info, None).unwrap();
+}
+
+#[test]
+fn test_g04_library_files_are_valid_and_their_first_line_says_what_they_own() {
+    let mut all = String::from("struct Numbers { nought: u32 }\nvar<immediate> p: Numbers;\n");
+    for (name, text) in library::FILES {
+        assert!(text.starts_with("// "), "{name}");
+        all.push_str(text);
+    }
+    validated(&all);
+}
+
+#[test]
+fn test_g04_generated_kernels_translate_to_every_shading_language() {
+    let mut cases = Cases::default();
+    let mut seen = std::collections::HashSet::new();
+    let mut translated = |text: &String| {
+        if seen.insert(text.clone()) {
+            cases.run(|| translated(text));
+        }
+    };
+    for dtype in DTYPES {
+        for &kind in UnaryKind::ALL {
+            let expr = single(EwOp::Unary(kind), dtype, unary_out(kind, dtype));
+            if exists(&expr) {
+                fused_texts(&expr, &[5, 7]).iter().for_each(&mut translated);
+            }
+        }
+        for &kind in BinaryKind::ALL {
+            let expr = single(EwOp::Binary(kind), dtype, binary_out(kind, dtype));
+            if exists(&expr) {
+                fused_texts(&expr, &[5, 7]).iter().for_each(&mut translated);
+            }
+        }
+        for to in DTYPES {
+            fused_texts(&single(EwOp::Cast, dtype, to), &[9]).iter().for_each(&mut translated);
+        }
+        for &kind in ReduceKind::ALL {
+            if crate::backend::cpu::prepare(&Kernel::Reduce(kind, 1, plain(dtype))).is_ok() {
+                for shape in [[100_000usize, 3], [3, 100_000]] {
+                    for mask in 1..4 {
+                        reduce_texts(kind, mask, &plain(dtype), &shape).iter().for_each(&mut translated);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn test_g03_a_new_size_needs_no_new_pipeline() {
+    let expr = single(EwOp::Binary(BinaryKind::Add), DType::F32, DType::F32);
+    assert_eq!(fused_texts(&expr, &[1000, 33]), fused_texts(&expr, &[1 << 20, 77]));
+    assert_eq!(
+        reduce_texts(ReduceKind::Sum, 1, &plain(DType::F32), &[5000, 64]),
+        reduce_texts(ReduceKind::Sum, 1, &plain(DType::F32), &[7001, 99])
+    );
+    assert_eq!(
+        reduce_texts(ReduceKind::Sum, 2, &plain(DType::F32), &[4096, 1000]),
+        reduce_texts(ReduceKind::Sum, 2, &plain(DType::F32), &[4000, 900])
+    );
+}
+
+#[test]
+fn test_g02_float64_is_refused_and_the_message_says_what_to_do() {
+    let kernel = Kernel::Fused(single(EwOp::Cast, DType::F32, DType::F64));
+    let (shape, steps) = ([4usize], [1isize]);
+    let view = |slot, dtype| View { slot, dtype, shape: &shape, strides: &steps };
+    let error = prepare(&kernel, &shape, &[view(Slot::In(0), DType::F32)], &[view(Slot::Out(0), DType::F64)], CAPS).unwrap_err();
+    assert!(error.to_string().contains("float64") && error.to_string().contains("float32"), "{error}");
+}
+
+#[test]
+fn test_g03_too_many_elements_are_refused_with_their_number() {
+    let (shape, steps) = ([1usize << 32], [0isize]);
+    let view = |slot| View { slot, dtype: DType::U8, shape: &shape, strides: &steps };
+    let error = prepare(&Kernel::Fused(plain(DType::U8)), &shape, &[view(Slot::In(0))], &[view(Slot::Out(0))], CAPS).unwrap_err();
+    assert!(error.to_string().contains("4294967296"), "{error}");
+}

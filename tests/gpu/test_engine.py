@@ -1,0 +1,158 @@
+"""The engine's own promises on the device: long chains, accurate sums, anomalies, interrupts, plans and what is refused."""
+
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import agtape as ag
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.mark.promise("T10")
+def test_T10_a_chain_of_ten_thousand_nodes():
+    w = ag.param([1.0], device="gpu")
+    with ag.grad_tape():
+        x = w
+        for i in range(10_000):
+            x = x + 1.0 if i % 2 else x * 1.0
+        loss = x.sum()
+    loss.backward()
+    assert loss.item() == 5001.0
+    assert w.grad.tolist() == [1.0]
+
+
+@pytest.mark.promise("T14")
+@pytest.mark.parametrize("sign", [False, True])
+def test_T14_sums_of_2_to_the_24_values_are_accurate(sign):
+    x = np.random.default_rng(0).uniform(-1 if sign else 0, 1, 1 << 24).astype(np.float32)
+    t = ag.tensor(x, device="gpu")
+    magnitude = np.abs(x, dtype=np.float64).sum()
+    assert abs(t.sum().item() - x.sum(dtype=np.float64)) <= 1e-6 * magnitude
+    assert abs(t.mean().item() - x.mean(dtype=np.float64)) <= 1e-6 * magnitude / x.size
+    rows = t.reshape(4, -1).sum(axis=1).numpy()
+    np.testing.assert_allclose(rows, x.reshape(4, -1).sum(axis=1, dtype=np.float64), atol=1e-6 * magnitude)
+    columns = t.reshape(-1, 4).sum(axis=0).numpy()
+    np.testing.assert_allclose(columns, x.reshape(-1, 4).sum(axis=0, dtype=np.float64), atol=1e-6 * magnitude)
+
+
+@pytest.mark.promise("T13")
+def test_T13_an_anomaly_names_the_op_and_the_line():
+    x = ag.tensor([1.0, -1.0], device="gpu")
+    with ag.detect_anomaly(), pytest.raises(FloatingPointError, match=r"log: .*element 1 .*test_engine\.py:\d+"):
+        (ag.log(x) + 1.0).numpy()
+
+
+def test_the_second_step_finds_its_plan_and_compiles_nothing():
+    from agtape import _core
+
+    w = ag.param(np.ones((8, 8), np.float32), device="gpu")
+
+    def step(rows):
+        with ag.grad_tape():
+            loss = ag.relu(ag.ones(rows, 8, device="gpu") @ w).sum()
+        loss.backward()
+        w.grad = None
+        return loss.item()
+
+    step(4)
+    pipelines = _core.adapter_limits("gpu")["pipelines"]
+    step(4)
+    assert ag.last_plan().cache_hit
+    assert _core.adapter_limits("gpu")["pipelines"] == pipelines
+
+
+def test_a_new_size_needs_no_new_pipeline():
+    from agtape import _core
+
+    def work(n):
+        x = ag.tensor(np.ones((n, 6), np.float32), device="gpu")
+        ag.eval((x * 2 + 1).sum(axis=0), ag.softmax(x, -1), x[:, 1:3].copy(), ag.sort(x), ag.cumsum(x, 1))
+
+    work(50)
+    pipelines = _core.adapter_limits("gpu")["pipelines"]
+    for n in (51, 64, 77):
+        work(n)
+    assert _core.adapter_limits("gpu")["pipelines"] == pipelines
+
+
+@pytest.mark.promise("G02")
+def test_G02_what_the_guide_lists_is_what_is_refused():
+    limits = (ROOT / "docs/gpu.md").read_text().split("## Limits")[1].split("##")[0]
+    listed = re.findall(r"^\| ([^|]+?) \|", limits, re.MULTILINE)[2:]
+    assert [row.split()[0] for row in listed] == ["float64", "int64", "one", "more", "`from_dlpack(copy=False)`,", "a"]
+    with pytest.raises(TypeError, match="float64"):
+        ag.zeros(1, dtype="float64", device="gpu")
+    with pytest.raises(ValueError, match="copy"):
+        ag.asarray(np.ones(2, np.float32), device="gpu", copy=False)
+
+
+@pytest.mark.promise("G02")
+def test_G02_without_64_bit_integers_only_arithmetic_is_refused():
+    program = textwrap.dedent("""
+    import os
+    os.environ["AGTAPE_NO_INT64"] = "1"
+    import agtape as ag
+    x = ag.tensor([[1.0, 2.0], [3.0, 4.0]], device="gpu")
+    i = ag.tensor([1, 0, 1], device="gpu")
+    assert x[i].tolist() == [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
+    assert (i == 1).tolist() == [True, False, True] and (i > 0).sum().item() == 2
+    assert i.astype("float32").tolist() == [1.0, 0.0, 1.0] and i.astype("int32").tolist() == [1, 0, 1]
+    assert ag.nn.functional.cross_entropy(x, ag.tensor([0, 1], device="gpu")).item() > 0
+    assert ag.argmax(x, axis=1).tolist() == [1, 1]
+    try:
+        (i * i).numpy()
+    except ValueError as error:
+        assert "int32" in str(error), error
+    else:
+        raise SystemExit("not refused")
+    print("fine")
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+
+
+@pytest.mark.promise("U04")
+def test_U04_an_interrupt_stops_work_on_the_device():
+    program = textwrap.dedent("""
+    import time, agtape as ag
+    w = ag.param([1.0], device="gpu")
+    print("ready", flush=True)
+    begin = time.time()
+    try:
+        while time.time() - begin < 60:
+            x = ag.rand(400, 400, device="gpu")
+            for _ in range(50):
+                x = ag.tanh(x @ x)
+            x.sum().item()
+    except KeyboardInterrupt:
+        print("stopped", w.tolist(), (w + 1).tolist())
+    """)
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "stopped [1.0] [2.0]\n")
+
+
+@pytest.mark.parametrize("width", [128, 512])
+def test_other_subgroup_sizes_give_the_same(width):
+    """The software driver's vector width sets the size of a subgroup: 4 lanes of 128 bits, 16 of 512 where the processor has them."""
+    program = textwrap.dedent("""
+    import agtape as ag
+    from agtape import _core
+    report = ag.selftest("gpu", large=False)
+    print(_core.adapter_limits("gpu")["subgroup"], report if not report.is_ok else "ok")
+    """)
+    import os
+
+    environment = os.environ | {"LP_NATIVE_VECTOR_WIDTH": str(width)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=280, env=environment, check=False
+    )
+    assert done.stdout.endswith("ok\n"), done.stdout + done.stderr
