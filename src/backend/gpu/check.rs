@@ -31,11 +31,6 @@ impl Host {
         (self.shape, self.strides, self.offset) = (shape.to_vec(), strides.to_vec(), offset);
         self
     }
-
-    /// Every stored element as a number.
-    pub fn stored(&self) -> Vec<f64> {
-        decode(self.dtype, &self.bytes)
-    }
 }
 
 fn encode(dtype: DType, v: f64) -> Vec<u8> {

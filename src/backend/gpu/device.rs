@@ -11,8 +11,11 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 use wgpu::{BufferDescriptor, BufferUsages, ErrorFilter, Features, Limits, PollType, SubmissionIndex};
 
+/// How long a wait asks again and again before it blocks.
+const SPIN: Duration = Duration::from_micros(300);
 /// Plans that may be under way at once.
 const MAX_FLIGHTS: usize = 2;
 
@@ -223,10 +226,14 @@ impl Gpu {
 
     /// Waits for a submission, or for all; the user's interrupt is looked for meanwhile.
     pub(super) fn wait(&self, index: Option<SubmissionIndex>) -> Result<()> {
+        // Short work ends sooner than a blocked thread wakes up; a processor that plays the GPU needs the core itself.
+        let spins_until = (!self.info.is_software).then(|| Instant::now() + SPIN);
         loop {
-            let timeout = Some(std::time::Duration::from_millis(50));
+            let spins = spins_until.is_some_and(|end| Instant::now() < end);
+            let timeout = Some(if spins { Duration::ZERO } else { Duration::from_millis(50) });
             match self.device.poll(PollType::Wait { submission_index: index.clone(), timeout }) {
                 Ok(_) => return self.check(),
+                Err(wgpu::PollError::Timeout) if spins => std::hint::spin_loop(),
                 Err(wgpu::PollError::Timeout) => cpu::poll()?,
                 Err(error) => {
                     self.check()?;

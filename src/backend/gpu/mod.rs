@@ -1,6 +1,7 @@
 //! The GPU backend: kernels as WGSL text and dispatches as data, run through wgpu.
-#![allow(dead_code)]
 mod adapter;
+// `all` is for `build.rs` and the tests.
+#[allow(dead_code)]
 mod catalog;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
