@@ -21,8 +21,8 @@ fn join(a: Acc, b: Acc) -> Acc {
     return Acc(sum.s, sum.c + b.c);
 }
 
-// Beside an infinity the errors are NaN.
+// Beside an infinity the errors are NaN; the mean of nothing is NaN, which not every device makes of 0 / 0.
 fn result(a: Acc, count: u32) -> vec4f {
     let sum = select(a.s, a.s + a.c, is_finite4(a.s));
-    return sum / f32(count);
+    return select(sum / f32(count), nan4(), count == 0u);
 }

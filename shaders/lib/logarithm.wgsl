@@ -68,7 +68,7 @@ fn upper4(x: vec4f) -> vec4f {
 // A sum of two floats times a constant given as an upper and a lower part.
 fn double_scaled4(x: Double, hi: f32, lo: f32) -> Double {
     let upper = upper4(x.hi);
-    return Double(upper * hi, (upper * lo + (x.hi - upper) * hi) + ((x.hi - upper) * lo + x.lo * hi));
+    return Double(upper * hi, upper * lo + ((x.hi - upper) + x.lo) * (hi + lo));
 }
 
 // Adds an integer, whose size is that of the largest term if it is not 0.

@@ -30,7 +30,8 @@ def placed(arrays, dtype, device, **options):
 def test_G01_values_equal_numpy(row, dtype, rng):
     for n in (n for n in VALUE_SIZES if n >= row.least):
         arrays = inputs_of(row, n, dtype, rng)
-        for arrangement in ARRANGEMENTS:
+        # Other dtypes differ in how they are loaded and stored, not in how they are stepped through.
+        for arrangement in ARRANGEMENTS if dtype == "float32" else ("contiguous", "mixed"):
             bases, view = arrange(arrays, arrangement)
             tensors = view(ag, placed(bases, dtype, "gpu"))
             what = f"{row.name} of {dtype}, {arrangement}, shapes {[a.shape for a in arrays]}"
@@ -63,8 +64,8 @@ def gradients(row, bases, view, device):
 @pytest.mark.promise("G01", "R01", "T09")
 @pytest.mark.parametrize("row", SMOOTH, ids=lambda row: row.name)
 def test_T09_gradients_equal_the_cpus(row, rng):
-    for n in (n for n in (1, 7, 129) if n >= row.least):
-        for arrangement in ("contiguous", "mixed", "broadcast rows"):
+    for n in (n for n in (7, 129) if n >= row.least):
+        for arrangement in ("contiguous", "mixed"):
             bases, view = arrange(inputs_of(row, n, "float32", rng), arrangement)
             expected = gradients(row, bases, view, "cpu")
             found = gradients(row, bases, view, "gpu")
