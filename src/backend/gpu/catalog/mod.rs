@@ -21,6 +21,9 @@ pub mod scan;
 pub mod scatter;
 pub mod softmax;
 pub mod sort;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests;
 pub mod tile;
 pub mod update;
 

@@ -40,12 +40,12 @@ const fn join_of(dtype: DType) -> Join {
 pub fn put(k: usize, steps: &mut Steps) -> Result<()> {
     let op = "index_put";
     let out = steps.out_from(0, 0, false)?;
+    if elems(steps.ins[k + 1].shape) == 0 {
+        return Ok(());
+    }
     let (targets, places, width) = targets(op, k, steps)?;
     let v = steps.flat_wide(k + 1, false)?;
     let rows = elems(&steps.outs[0].shape[..k]);
-    if places * width == 0 {
-        return Ok(());
-    }
     let last = steps.scratch(rows * 4);
     generate::fill(op, last, rows, Word::Fixed(0), Word::Fixed(0), steps)?;
     let groups = spread(places, 256, steps.caps)?;
@@ -63,6 +63,9 @@ pub fn put(k: usize, steps: &mut Steps) -> Result<()> {
 pub fn add(k: usize, steps: &mut Steps) -> Result<()> {
     let op = "scatter_add";
     let out = steps.out_from(0, 0, false)?;
+    if elems(steps.ins[k + 1].shape) == 0 {
+        return Ok(());
+    }
     let (targets, places, width) = targets(op, k, steps)?;
     let v = steps.flat_wide(k + 1, false)?;
     add_sorted(op, targets, places, width, v, out, steps)
@@ -102,9 +105,6 @@ fn chunk_of(places: usize, width: usize) -> usize {
 
 /// Adds rows of `width` elements at their targets: positions are sorted by target, then every run is summed in order.
 fn add_sorted(op: &'static str, targets: Slot, places: usize, width: usize, v: Flat, out: Flat, steps: &mut Steps) -> Result<()> {
-    if places * width == 0 {
-        return Ok(());
-    }
     let keys = Flat { slot: targets, elem: super::super::text::Elem::Word, bytes: 4 };
     let sorted = sort::rows(op, Order::Word, keys, false, 1, places, steps)?;
     let join = join_of(steps.outs[0].dtype);

@@ -1,5 +1,5 @@
 //! Every kernel of these families on the first adapter against the CPU.
-use super::super::check::{Host, compare, device, on_gpu};
+use super::super::check::{Host, compare, decode, device, on_gpu};
 use super::super::launch::{Slot, View, prepare};
 use crate::backend::Kernel;
 use crate::backend::op::{Op, RandomKind, UpdateKind};
@@ -316,4 +316,27 @@ fn test_g01_sizes_are_numbers_and_not_text() {
         dispatches.map(|d| d.source.text(false)).collect()
     };
     assert_eq!(texts(700), texts(901));
+}
+
+#[test]
+fn test_g01_bad_indices_read_zero_drop_writes_and_are_reported() {
+    let x = Host::new(DType::F32, &[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let idx = Host::new(DType::I64, &[3], &[-3.0, 3.0, 1.0]);
+    let v = Host::new(DType::F32, &[3, 2], &[10.0; 6]);
+    let out = [(DType::F32, vec![3, 2])];
+    let on_gpu = |op: Op, ins: &[Host]| decode(DType::F32, &on_gpu(&Kernel::Op(op), &[3, 2], ins, &out, &[])[0]);
+    assert_eq!(on_gpu(Op::Gather(1), &[x.clone(), idx.clone()]), [1.0, 2.0, 0.0, 0.0, 3.0, 4.0]);
+    let added = [11.0, 12.0, 13.0, 14.0, 5.0, 6.0];
+    assert_eq!(on_gpu(Op::ScatterAdd(1), &[x.clone(), idx.clone(), v.clone()]), added);
+    assert_eq!(on_gpu(Op::IndexPut(1), &[x.clone(), idx, v.clone()]), [10.0, 10.0, 10.0, 10.0, 5.0, 6.0]);
+    // Beyond 32 bits, where the low word alone would be in range.
+    let far = Host::new(DType::I64, &[3, 2], &[4_294_967_296.0, 0.0, 1.0, -4_294_967_295.0, 0.0, 2.0]);
+    assert_eq!(on_gpu(Op::TakeAlong(0), &[x.clone(), far.clone()]), [0.0, 2.0, 3.0, 0.0, 1.0, 6.0]);
+    // The flag is the device's: another test may look at it first.
+    let is_reported = (0..20).any(|_| {
+        let ins = [x.clone(), far.clone(), v.clone()];
+        assert_eq!(on_gpu(Op::ScatterAlong(0), &ins), [11.0, 12.0, 13.0, 4.0, 5.0, 16.0]);
+        device().check_tickets().is_err_and(|e| e.code() == "index")
+    });
+    assert!(is_reported);
 }

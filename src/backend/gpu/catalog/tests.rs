@@ -1,0 +1,68 @@
+//! Hand-written shaders in the languages of the other platforms, and what their files must look like.
+use super::super::text::{Elem, Source};
+use super::all;
+use naga::back::{hlsl, msl, spv};
+use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
+
+fn validated(source: &Source, is_shared: bool) -> (naga::Module, ModuleInfo) {
+    let text = source.text(is_shared);
+    let module = naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}", e.emit_to_string(&text)));
+    // 64-bit integers are the one thing that an adapter may lack; shaders that use them bind some.
+    let has_long = source.bindings.iter().any(|b| b.elem == Elem::I64);
+    let long = if has_long { Capabilities::SHADER_INT64 } else { Capabilities::empty() };
+    let info = Validator::new(ValidationFlags::all(), Capabilities::IMMEDIATES | long)
+        .validate(&module)
+        .unwrap_or_else(|e| panic!("{}: {}", source.name, e.emit_to_string(&text)));
+    (module, info)
+}
+
+fn to_metal(source: &Source, module: &naga::Module, info: &ModuleInfo) -> String {
+    let entry = msl::EntryPointResources { immediates_buffer: Some(30), sizes_buffer: Some(29), ..Default::default() };
+    let options = msl::Options {
+        lang_version: (2, 4),
+        per_entry_point_map: [("main".to_owned(), entry)].into(),
+        fake_missing_bindings: true,
+        ..Default::default()
+    };
+    let (text, reflection) = msl::write_string(module, info, &options, &msl::PipelineOptions::default()).unwrap();
+    assert!(reflection.entry_point_names.iter().all(Result::is_ok), "{}: {:?}", source.name, reflection.entry_point_names);
+    text
+}
+
+fn to_direct3d(source: &Source, module: &naga::Module, info: &ModuleInfo) -> String {
+    let options = hlsl::Options {
+        shader_model: hlsl::ShaderModel::V6_0,
+        fake_missing_bindings: true,
+        immediates_target: Some(hlsl::BindTarget { space: 1, ..Default::default() }),
+        ..Default::default()
+    };
+    let mut text = String::new();
+    let reflection = hlsl::Writer::new(&mut text, &options, &hlsl::PipelineOptions::default()).write(module, info, None).unwrap();
+    assert!(reflection.entry_point_names.iter().all(Result::is_ok), "{}: {:?}", source.name, reflection.entry_point_names);
+    text
+}
+
+#[test]
+fn test_g04_every_shader_translates_to_every_shading_language() {
+    let sources = all();
+    assert!(sources.len() > 100);
+    for source in &sources {
+        for is_shared in [false, true] {
+            let (module, info) = validated(source, is_shared);
+            assert!(!spv::write_vec(&module, &info, &spv::Options::default(), None).unwrap().is_empty());
+            assert!(to_metal(source, &module, &info).contains("kernel void"), "{}", source.name);
+            assert!(to_direct3d(source, &module, &info).contains("numthreads"), "{}", source.name);
+        }
+    }
+}
+
+#[test]
+fn test_g03_workgroups_and_immediates_are_within_what_every_adapter_has() {
+    for source in all() {
+        let (module, _) = validated(&source, false);
+        let threads: u32 = module.entry_points[0].workgroup_size.iter().product();
+        assert!(threads <= 256, "{}: {threads} threads", source.name);
+        assert!(source.words.len() * 4 <= 256, "{}: {} numbers", source.name, source.words.len());
+        assert!(source.bindings.len() <= 8, "{}: {} bindings", source.name, source.bindings.len());
+    }
+}
