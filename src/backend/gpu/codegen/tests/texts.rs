@@ -47,7 +47,8 @@ fn translated(text: &str) {
     let options = msl::Options { lang_version: (2, 4), fake_missing_bindings: true, ..Default::default() };
     msl::write_string(&module, &info, &options, &msl::PipelineOptions::default()).unwrap();
     let mut out = String::new();
-    let options = hlsl::Options { fake_missing_bindings: true, ..Default::default() };
+    let target = Some(hlsl::BindTarget { space: 1, ..Default::default() });
+    let options = hlsl::Options { fake_missing_bindings: true, immediates_target: target, ..Default::default() };
     hlsl::Writer::new(&mut out, &options, &hlsl::PipelineOptions::default()).write(&module, &info, None).unwrap();
 }
 
