@@ -24,10 +24,12 @@ pub const LARGE: Tile = Tile { rows: 128, cols: 128, depth: 32, own_rows: 8, own
 pub const SHALLOW: Tile = Tile { depth: 16, ..LARGE };
 /// For products of a few hundred rows and columns.
 pub const MEDIUM: Tile = Tile { rows: 64, cols: 64, depth: 16, own_rows: 4, own_cols: 4 };
-/// For small products, and processors that play a GPU.
+/// For small products.
 pub const SMALL: Tile = Tile { rows: 32, cols: 32, depth: 32, own_rows: 4, own_cols: 4 };
+/// For processors that play a GPU: what is unrolled further takes them many seconds to compile.
+pub const TINY: Tile = Tile { rows: 16, cols: 16, depth: 8, own_rows: 4, own_cols: 4 };
 /// All of them.
-pub const TILES: [Tile; 4] = [LARGE, SHALLOW, MEDIUM, SMALL];
+pub const TILES: [Tile; 5] = [LARGE, SHALLOW, MEDIUM, SMALL, TINY];
 
 impl Tile {
     /// Threads of a workgroup.

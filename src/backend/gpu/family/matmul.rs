@@ -1,7 +1,7 @@
 //! Matrix products: batches merged and folded, and which shader, tile and cut of the sums serve the sizes.
 use super::super::catalog::matmul::{WORDS, join, vector, whole};
 use super::super::catalog::rows::Threads;
-use super::super::catalog::tile::{LARGE, Layout, MEDIUM, SHALLOW, SMALL, Tile, tile};
+use super::super::catalog::tile::{LARGE, Layout, MEDIUM, SHALLOW, SMALL, TINY, Tile, tile};
 use super::super::launch::{Caps, Flat, Slot, Steps, View, Word, elem, grid, spread};
 use super::super::text::{Elem, Source};
 use super::rows::lanes;
@@ -193,7 +193,7 @@ impl Product {
     /// The tile that should be fastest, and the parts of the sums.
     fn choose(&self, caps: Caps) -> (Tile, usize) {
         let fits = |t: Tile| t.bytes() <= caps.workgroup_bytes as usize && !caps.is_software;
-        let mut best = (SMALL, 1, 0.0);
+        let mut best = (if caps.is_software { TINY } else { SMALL }, 1, 0.0);
         for (t, slots, speed) in SPEEDS.into_iter().filter(|&(t, ..)| fits(t)) {
             let tiles = self.m.div_ceil(t.rows) * self.n.div_ceil(t.cols);
             let splits = self.splits(tiles, BUSY / t.threads(), OWN_DEPTHS * t.depth, caps);

@@ -141,7 +141,7 @@ fn test_large_products_take_large_tiles_and_deep_ones_are_cut() {
     assert_eq!(sized(4096, 4096, 4096).choose(Caps { workgroup_bytes: 32 << 10, ..caps }).0, SHALLOW);
     let (t, splits) = sized(64, 4096, 64).choose(caps);
     assert!(t.rows <= 64 && splits > 8);
-    assert_eq!(sized(4096, 4096, 4096).choose(device().caps), (SMALL, 1));
+    assert_eq!(sized(4096, 4096, 4096).choose(device().caps), (TINY, 1));
 }
 
 /// Runs the plan of a large adapter, but for its workgroup memory, on the one that is here.
