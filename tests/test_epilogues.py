@@ -132,6 +132,28 @@ def test_a_gradient_of_a_shared_weight_is_added_up_in_its_products():
     assert len(rows) - named(rows).count("full") == 16 and named(rows).count("fused") == 1
 
 
+@pytest.mark.promise("T01")
+def test_T01_an_earlier_gradient_is_added_in_the_products_of_the_next():
+    t = arrays("float32")
+    w, v = ag.param(t["w"].numpy()), ag.param(t["v"].numpy())
+
+    def backward():
+        with ag.grad_tape():
+            h = ag.relu(t["x"] @ w) @ v
+            loss = (h * h).mean()
+        loss.backward()
+        return launches()
+
+    backward()
+    first = [p.grad.numpy().copy() for p in (w, v)]
+    rows = backward()
+    shapes = [list(p.shape) for p in (w, v)]
+    added = [r for r in rows if r["kernel"] == "fused_matmul" and r["shape"] in shapes]
+    assert len(added) == 2 and all(len(r["ins"]) == 3 and len(r["outs"]) == 1 for r in added)
+    for p, g in zip((w, v), first, strict=True):
+        np.testing.assert_array_equal(p.grad.numpy(), g + g)
+
+
 @pytest.mark.parametrize(
     ("name", "compute"),
     [

@@ -9,7 +9,7 @@ use crate::layout::Layout;
 use crate::shape::{Shape, elems};
 use rustc_hash::FxHashSet;
 
-/// Launches from a product to what becomes its epilogue, at most: the result is held from the product on.
+/// Launches from a product to what becomes its epilogue, at most, where both are held from the product on.
 const NEAR: usize = 8;
 
 /// The expression of a product's epilogue so far, and its tensors: the product and the launch's further inputs.
@@ -44,14 +44,13 @@ impl Lowering<'_> {
         let launch = &self.launches[at];
         let (node, made) = (launch.node as usize, launch.outs.first()?);
         let product = Operand { layout: Layout::contiguous(shape), ..made.clone() };
-        let is_near = at + NEAR >= self.launches.len() && self.program.nodes[node].phase == self.program.nodes[i].phase;
+        // A sole reader's result takes the place of the product.
+        let may_move = self.fusion.is_sole_reader(node, i) || !self.is_bounded && at + NEAR >= self.launches.len();
+        let is_alike = self.program.nodes[node].phase == self.program.nodes[i].phase;
         let is_whole = elems(shape) == elems(&made.layout.shape);
         let reads_it = |o: &Operand| o.loc == product.loc && o.layout == product.layout;
         let others_are_there = tree.ins.iter().all(|o| reads_it(o) || self.made(o.loc).is_none_or(|m| (m as usize) < at));
-        if !is_near || !is_whole || !tree.ins.iter().any(reads_it) || !others_are_there {
-            return None;
-        }
-        if self.is_bounded && !self.fusion.is_sole_reader(node, i) {
+        if !may_move || !is_alike || !is_whole || !tree.ins.iter().any(reads_it) || !others_are_there {
             return None;
         }
         let (mut expr, mut ins) = epilogue_of(launch, &product)?;

@@ -284,11 +284,8 @@ fn epilogues(dtype: DType) -> Vec<Expr> {
     let (p, v, m) = (Src::Input(0), Src::Input(1), Src::Input(2));
     let square = instr(EwOp::Unary(UnaryKind::Square), dtype, dtype, &[Src::Instr(0)]);
     let cast = |to| instr(EwOp::Cast, dtype, to, &[Src::Instr(0)]);
-    let expr = |instrs: Vec<Instr>, outputs: &[(Src, DType)]| Expr {
-        inputs: smallvec::SmallVec::from_elem(dtype, 3),
-        instrs,
-        outputs: outputs.into(),
-    };
+    let expr =
+        |instrs: Vec<Instr>, outputs: &[(Src, DType)]| Expr { inputs: [dtype; 3][..].into(), instrs, outputs: outputs.into() };
     let other = if dtype == DType::F64 { DType::F32 } else { DType::F64 };
     vec![
         expr(vec![sum(p, v)], &[(Src::Instr(0), dtype)]),
