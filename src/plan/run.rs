@@ -22,6 +22,8 @@ use std::sync::{Arc, Weak};
 
 /// Units of work from which a plan is worth a thread that listens for the user's interrupt: some milliseconds.
 const LONG_WORK: u64 = 400_000_000;
+/// Units of work from which threads stay awake between a plan's launches: the time in which one wakes up, some ten times.
+const TEAM_WORK: u64 = 8_000_000;
 /// Small launches between two looks for the user's interrupt.
 const POLL_STRIDE: usize = 32;
 /// Elements from which a launch is no small one.
@@ -67,7 +69,7 @@ pub(super) fn run(plan: &Plan, program: &Program, anomaly: bool, room: Option<us
     };
     let is_long = program.device.is_cpu() && plan.work > LONG_WORK;
     let ran = cpu::interruptible(plan.is_update, is_long, || match program.device.is_cpu() {
-        true => launches(plan, program, &memory, &mut live, anomaly, &seen),
+        true => cpu::with_team(plan.work > TEAM_WORK, || launches(plan, program, &memory, &mut live, anomaly, &seen)),
         false => run_gpu::launches(plan, program, &memory, &mut live, anomaly, &seen),
     });
     let ran = ran.and_then(|()| {

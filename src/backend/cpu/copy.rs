@@ -1,4 +1,5 @@
 //! Strided copies of any dtype: merged axes, runs of `memcpy`, tiles where the fast axes of the two sides differ.
+use super::parallel;
 use super::view::{Collapsed, View, collapse};
 use super::walk::{PARALLEL_BYTES, TASK_BYTES, by_size, runs};
 use crate::error::{Error, Result};
@@ -64,6 +65,8 @@ struct Ends(*const u8, *mut u8);
 
 // SAFETY: the tasks of a copy write disjoint places and read what nobody writes.
 unsafe impl Send for Ends {}
+// SAFETY: as above.
+unsafe impl Sync for Ends {}
 
 impl Ends {
     /// Both ends moved on, in bytes.
@@ -99,19 +102,17 @@ impl Move {
             // SAFETY: as the caller promised.
             unsafe { self.run_serial(from, to) }
         } else {
-            // SAFETY: as the caller promised.
-            unsafe { self.clone().halve(Ends(from, to)) }
+            let mut pieces = Vec::new();
+            self.clone().halve(Ends(from, to), &mut pieces);
+            // SAFETY: pieces of the caller's windows, which write disjoint parts.
+            parallel::for_each(pieces.len(), |i| unsafe { pieces[i].0.run_serial(pieces[i].1.0, pieces[i].1.1) });
         }
     }
 
     /// Splits the outermost axis (planes last, and so that they stay square) until the pieces are worth one task each.
-    ///
-    /// # Safety
-    /// As for `run`.
-    unsafe fn halve(mut self, ends: Ends) {
+    fn halve(mut self, ends: Ends, pieces: &mut Vec<(Move, Ends)>) {
         let Some(axis) = self.longest().filter(|_| self.bytes() > TASK_BYTES) else {
-            // SAFETY: a piece of the caller's windows.
-            return unsafe { self.run_serial(ends.0, ends.1) };
+            return pieces.push((self, ends));
         };
         let mut tail = self.clone();
         // Whole tiles on one side.
@@ -121,17 +122,8 @@ impl Move {
         tail.shape[axis] -= half;
         let step = (half * self.size) as isize;
         let rest = ends.offset(step * self.from[axis], step * self.to[axis]);
-        // SAFETY: the two pieces write disjoint parts of the caller's window. (`let` makes the closures take `ends` whole.)
-        rayon::join(
-            move || {
-                let ends = ends;
-                unsafe { self.halve(ends) }
-            },
-            move || {
-                let rest = rest;
-                unsafe { tail.halve(rest) }
-            },
-        );
+        self.halve(ends, pieces);
+        tail.halve(rest, pieces);
     }
 
     /// The axis to split next.

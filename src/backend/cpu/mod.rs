@@ -23,6 +23,7 @@ mod scatter;
 mod slice_assign;
 mod softmax;
 mod sort;
+mod team;
 mod threads;
 mod update;
 mod view;
@@ -30,6 +31,7 @@ mod walk;
 
 pub(crate) use elementwise::round_bits;
 pub use interrupt::{interruptible, is_asking, is_stopped, poll, set_interrupt_hook};
+pub use team::with_team;
 pub use threads::{begin_child, is_child};
 pub(crate) use update::numbers as update_numbers;
 pub use view::{Collapsed, View, collapse};

@@ -1,5 +1,6 @@
 //! Independent tasks shared out between the calling thread and the pool.
 use super::interrupt::is_stopped;
+use super::team;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The number of threads that `for_each` uses at most.
@@ -23,6 +24,9 @@ pub fn for_each(count: usize, task: impl Fn(usize) + Sync) {
             task(i);
         }
     };
+    if team::share(&work) {
+        return;
+    }
     // In place: the caller works too, instead of sleeping until the pool has woken up and finished.
     rayon::in_place_scope(|scope| {
         for _ in 1..threads {

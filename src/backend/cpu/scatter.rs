@@ -1,6 +1,7 @@
 //! `ScatterAdd` and `IndexPut`: rows added or written at index tensors, the same result bit for bit on any number of threads.
 use super::copy::fill_from;
 use super::index::Indices;
+use super::team;
 use super::view::{Collapsed, View, collapse};
 use super::walk::{CHUNK, PARALLEL_BYTES, runs, split};
 use crate::dtype::DType;
@@ -273,6 +274,7 @@ fn by_row<J: Join>(task: &Task, count: usize) -> Result<()> {
     if count < 1 << 15 {
         sorted.sort_unstable()
     } else {
+        team::rouse();
         sorted.par_sort_unstable()
     }
     let mut rows: SmallVec<[(usize, usize); 16]> = SmallVec::new();

@@ -1,6 +1,7 @@
 //! `Sort`: stable along the last axis, NaN last in both directions, -0.0 equal to 0.0.
 use super::interrupt::is_stopped;
 use super::order::{Key, Ordered, by_order};
+use super::team;
 use super::view::{View, collapse};
 use super::walk::{runs, split};
 use crate::dtype::DType;
@@ -92,6 +93,7 @@ unsafe fn one_row<T: Ordered>(
     if n < LONG {
         entries.sort_unstable()
     } else if n < RUN {
+        team::rouse();
         entries.par_sort_unstable()
     } else {
         sort_in_runs(entries)
@@ -111,6 +113,7 @@ unsafe fn one_row<T: Ordered>(
 
 /// Sorts runs and merges them pair by pair; leaves off when the user asked to stop, with the entries in any order.
 fn sort_in_runs<E: Copy + Ord + Send + Sync>(entries: &mut [E]) {
+    team::rouse();
     entries.par_chunks_mut(RUN).filter(|_| !is_stopped()).for_each(|run| run.sort_unstable());
     if is_stopped() {
         return;

@@ -1,7 +1,8 @@
 //! How index kernels walk strided operands: runs along the innermost axis, and flat ranges split over threads.
 use super::interrupt::is_stopped;
+use super::parallel;
 use crate::error::{Error, Result};
-use rayon::prelude::*;
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -87,10 +88,14 @@ pub(super) fn split(n: usize, each: usize, work: impl Fn(Range<usize>) -> Result
         return work(0..n);
     }
     let grain = (TASK_BYTES / each.max(1)).max(1);
-    (0..n.div_ceil(grain)).into_par_iter().try_for_each(|i| {
-        poll_stop()?;
-        work(i * grain..((i + 1) * grain).min(n))
-    })
+    let failed = Mutex::new(None);
+    parallel::for_each(n.div_ceil(grain), |i| {
+        if let Err(error) = work(i * grain..((i + 1) * grain).min(n)) {
+            failed.lock().get_or_insert(error);
+        }
+    });
+    poll_stop()?;
+    failed.into_inner().map_or(Ok(()), Err)
 }
 
 /// Calls a function that is generic over an unsigned integer of the given size: code that only moves values is compiled once a size.

@@ -15,14 +15,13 @@ mod stream;
 mod tests;
 mod unary;
 
-use super::interrupt::is_stopped;
+use super::parallel;
 use super::view::View;
 use crate::backend::expr::Expr;
 use crate::error::{Error, Result};
 use isa::LANES;
 pub(crate) use lower::Program;
 use machine::Machine;
-use rayon::prelude::*;
 use smallvec::SmallVec;
 
 /// Work, in additions, below which other threads are not worth waking.
@@ -82,10 +81,7 @@ impl FusedProgram {
         }
         let pieces = (work / PIECE_WORK).clamp(2, rayon::current_num_threads() * 4).max(work / MAX_PIECE_WORK);
         let piece = total.div_ceil(pieces).next_multiple_of(LANES);
-        (0..total.div_ceil(piece)).into_par_iter().for_each(|k| {
-            if is_stopped() {
-                return;
-            }
+        parallel::for_each(total.div_ceil(piece), |k| {
             let start = k * piece;
             let at: SmallVec<[*mut u8; 4]> =
                 ptrs.all().iter().zip(&p.outs).map(|(o, d)| o.wrapping_add(start * d.size_bytes())).collect();

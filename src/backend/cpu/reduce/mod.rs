@@ -7,14 +7,13 @@ mod tests;
 use super::elementwise::Program;
 use super::elementwise::isa::{Isa, LANES};
 use super::elementwise::machine::Machine;
-use super::interrupt::is_stopped;
+use super::parallel;
 use super::view::View;
 use crate::backend::expr::Expr;
 use crate::backend::kind::ReduceKind;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use fold::*;
-use rayon::prelude::*;
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 use store::{Store, Target};
@@ -155,11 +154,7 @@ fn split(units: usize, work: usize, f: impl Fn(std::ops::Range<usize>) + Sync) {
         return f(0..units);
     }
     let pieces = (work * 2 / THREAD_WORK).clamp(2, threads * 4).max(work / MAX_PIECE_WORK).min(units);
-    (0..pieces).into_par_iter().for_each(|k| {
-        if !is_stopped() {
-            f(units * k / pieces..units * (k + 1) / pieces);
-        }
-    });
+    parallel::for_each(pieces, |k| f(units * k / pieces..units * (k + 1) / pieces));
 }
 
 /// Partial results that threads fill at disjoint places.
