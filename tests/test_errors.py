@@ -157,7 +157,7 @@ TYPES = [
 ]
 
 PLACES = [
-    ("device", lambda: ag.zeros(2, device="gpu:7"), ValueError, ["gpu:7", "cpu"]),
+    ("device", lambda: ag.zeros(2, device="gpu:7"), ag.DeviceError, ["gpu:7", "adapter"]),
     ("to", lambda: t(2).to("tpu"), ValueError, ["tpu", "cpu"]),
     ("default device", lambda: ag.set_default_device("quantum"), ValueError, ["quantum", "cpu"]),
     ("stats", lambda: ag.memory_stats("moon"), ValueError, ["moon", "cpu"]),

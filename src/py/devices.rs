@@ -49,6 +49,7 @@ pub fn check_present(device: Device) -> PyResult<()> {
             "device {:?}: no adapter was found on this machine; use \"cpu\", or install a Vulkan, Metal or DX12 driver",
             device.to_string()
         ),
+        1 => format!("device {:?}: this machine has one adapter, \"gpu\"", device.to_string()),
         _ => format!("device {:?}: this machine has {count} adapters, \"gpu\" to \"gpu:{}\"", device.to_string(), count - 1),
     })
     .into())

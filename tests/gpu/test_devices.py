@@ -82,7 +82,7 @@ def test_names_that_are_no_device():
     for name in ("cuda", "gpu:", "gpu:x", ""):
         with pytest.raises(ValueError, match="not available; expected"):
             ag.zeros(1, device=name)
-    with pytest.raises(ag.DeviceError, match=r"this machine has \d+ adapters"):
+    with pytest.raises(ag.DeviceError, match=r"this machine has .* adapter"):
         ag.zeros(1, device="gpu:14")
 
 

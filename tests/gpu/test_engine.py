@@ -86,7 +86,14 @@ def test_a_new_size_needs_no_new_pipeline():
 def test_G02_what_the_guide_lists_is_what_is_refused():
     limits = (ROOT / "docs/gpu.md").read_text().split("## Limits")[1].split("##")[0]
     listed = re.findall(r"^\| ([^|]+?) \|", limits, re.MULTILINE)[1:]
-    assert [row.split()[0] for row in listed] == ["float64", "products", "one", "more", "`from_dlpack(copy=False)`,", "a"]
+    assert [row.split()[0] for row in listed] == [
+        "float64",
+        "products",
+        "one",
+        "more",
+        "`from_dlpack(copy=False)`,",
+        "a",
+    ]
     with pytest.raises(TypeError, match="float64"):
         ag.zeros(1, dtype="float64", device="gpu")
     with pytest.raises(ValueError, match="copy"):
