@@ -10,7 +10,7 @@ fn validated(source: &Source, is_shared: bool) -> (naga::Module, ModuleInfo) {
     // 64-bit integers are the one thing that an adapter may lack; shaders that use them bind some.
     let has_long = source.bindings.iter().any(|b| b.elem == Elem::I64);
     let long = if has_long { Capabilities::SHADER_INT64 } else { Capabilities::empty() };
-    let info = Validator::new(ValidationFlags::all(), Capabilities::IMMEDIATES | long)
+    let info = Validator::new(ValidationFlags::all(), Capabilities::IMMEDIATES | Capabilities::SHADER_FLOAT16_IN_FLOAT32 | long)
         .validate(&module)
         .unwrap_or_else(|e| panic!("{}: {}", source.name, e.emit_to_string(&text)));
     (module, info)
