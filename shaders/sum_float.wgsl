@@ -5,11 +5,16 @@ fn nothing() -> Sum {
     return vec2<f32>(0.0, 0.0);
 }
 
+/// A number as it is: p.zero is 0, which the compiler cannot know, so it cannot take (a + b) - a for b.
+fn rounded(x: f32) -> f32 {
+    return bitcast<f32>(bitcast<u32>(x) ^ p.zero);
+}
+
 fn join(a: Sum, b: Sum) -> Sum {
-    let sum = a.x + b.x;
-    let part = sum - a.x;
+    let sum = rounded(a.x + b.x);
+    let part = rounded(sum - a.x);
     let lost = ((a.x - (sum - part)) + (b.x - part)) + (a.y + b.y);
-    let total = sum + lost;
+    let total = rounded(sum + lost);
     let rest = lost - (total - sum);
     // Nothing is left off an infinity or NaN.
     let is_finite = (bitcast<u32>(total) & 0x7f800000u) != 0x7f800000u;

@@ -86,7 +86,7 @@ pub fn scan(fold: Fold, pass: Pass, is_cooperative: bool) -> Source {
         .reads("x", x)
         .reads("carries", partial)
         .writes("out", out)
-        .words(Number::U32, &["outer", "length", "inner", "chunk", "chunks", "is_reverse", "is_carried"])
+        .words(Number::U32, &["outer", "length", "inner", "chunk", "chunks", "is_reverse", "is_carried", "zero"])
         .words(Number::U32, &["x_at", "carries_at", "out_at"])
 }
 

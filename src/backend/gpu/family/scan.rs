@@ -76,7 +76,7 @@ fn scans(
     ];
     let pass = |pass: Pass, is_carried: bool, carries: Slot, to: Flat, steps: &mut Steps| {
         let mut words = sizes.to_vec();
-        words.extend([Word::Fixed(u32::from(is_carried)), x.offset(), Word::Offset(carries, bytes), to.offset()]);
+        words.extend([Word::Fixed(u32::from(is_carried)), Word::Fixed(0), x.offset(), Word::Offset(carries, bytes), to.offset()]);
         steps.dispatch(scan(fold, pass, is_cooperative), &[x.slot, carries, to.slot], words, groups);
     };
     if chunks == 1 {
