@@ -95,11 +95,12 @@ def ways(options, ids, alphabet, pictures):
     base = held_anyway(*start(CharTransformer, options, alphabet)) + 2 * 8 * options.batch * options.context
     for fraction in FRACTIONS:
         budget = base + (plain["peak"] - base) // fraction
-        try:
-            figures = train(CharTransformer, options, ids, alphabet, budget)
-        except ag.BudgetError as refused:  # a small model: the error says what would do
-            budget = refused.smallest_bytes
-            figures = train(CharTransformer, options, ids, alphabet, budget)
+        figures = None
+        while figures is None:
+            try:
+                figures = train(CharTransformer, options, ids, alphabet, budget)
+            except ag.BudgetError as refused:  # a small model: the error says what would do for the plan that was refused
+                budget = refused.smallest_bytes
         yield f"budget 1/{fraction}: {budget / 2**20:.1f} MiB", figures
 
 

@@ -1,10 +1,10 @@
 //! Elementwise ops of one input: shape rule, saved set and gradient.
-use super::binary::{add, binary, div, mul, scalar, sub};
+use super::binary::{add, binary, div, host_scalar, mul, scalar, sub};
 use super::rule::{Ctx, Grads, Rule, grads, make, only};
 use crate::backend::kind::BinaryKind as B;
 use crate::backend::kind::UnaryKind::{self, *};
 use crate::backend::op::Op;
-use crate::dtype::DType;
+use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::graph::{Saved, Spec, Tensor};
 use smallvec::smallvec;
@@ -33,6 +33,20 @@ pub fn cast(x: &Tensor, dtype: DType) -> Tensor {
         return x.clone();
     }
     make(Op::Cast, smallvec![], smallvec![x.clone()], Spec::new(x.shape(), dtype))
+}
+
+/// Integers to the nearest multiple of 10^n, halves to even multiples.
+pub fn round_to_tens(x: &Tensor, n: u32) -> Result<Tensor> {
+    let int = |i: i64| host_scalar(Scalar::Int(i), DType::I64);
+    // Beyond int64 everything is nearer to 0.
+    let Some(scale) = 10i64.checked_pow(n) else { return mul(x, &cast(&int(0), x.dtype())) };
+    let y = cast(x, DType::I64);
+    let tens = binary(B::FloorDiv, &y, &int(scale))?;
+    let rest = sub(&y, &mul(&tens, &int(scale))?)?;
+    let is_odd = binary(B::Eq, &binary(B::And, &tens, &int(1))?, &int(1))?;
+    let half = int(scale / 2);
+    let is_up = binary(B::Or, &binary(B::Gt, &rest, &half)?, &binary(B::And, &binary(B::Eq, &rest, &half)?, &is_odd)?)?;
+    Ok(cast(&mul(&add(&tens, &cast(&is_up, DType::I64))?, &int(scale))?, x.dtype()))
 }
 
 const IN: Option<Saved> = Some(Saved { inputs: 1, outputs: 0 });

@@ -238,7 +238,11 @@ pub fn linspace(
     let device = device_of(device)?;
     let (a, b) = (number("linspace", "start", start)?.as_f64(), number("linspace", "stop", stop)?.as_f64());
     let n = num.map_or(Ok(50), |n| count("linspace", "num", &n))?;
-    Ok(on(create::linspace(a, b, n, endpoint, dtype.map_or(DType::F32, |d| d.0))?, device)?.into())
+    let dtype = dtype.map_or(DType::F32, |d| d.0);
+    let line = create::linspace(a, b, n, endpoint, dtype)?;
+    // Other types are computed in float64, which adapters lack.
+    let line = if dtype == DType::F32 { line } else { on(line, Device::CPU)? };
+    Ok(on(line, device)?.into())
 }
 
 /// A matrix with ones on its k-th diagonal and zeros elsewhere, float32 unless dtype says otherwise.

@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::ops::binary::{binary, div, mul, scalar, select};
 use crate::ops::movement::{broadcast_all, stack};
 use crate::ops::reduce::logsumexp;
-use crate::ops::unary::{cast, unary};
+use crate::ops::unary::{cast, round_to_tens, unary};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -188,8 +188,11 @@ pub fn round(x: &Bound<'_, PyAny>, decimals: i32) -> PyResult<PyTensor> {
     if decimals == 0 || decimals > 0 && !x.dtype().is_float() {
         return Ok(unary(U::Round, &x)?.into());
     }
+    if !x.dtype().is_float() {
+        return Ok(round_to_tens(&x, decimals.unsigned_abs())?.into());
+    }
     // The scale of a 16-bit float would overflow, or be rounded itself.
-    let wide = if x.dtype().is_float() { x.dtype().compute() } else { DType::F64 };
+    let wide = x.dtype().compute();
     let scale = scalar(10f64.powi(decimals.saturating_abs()), wide);
     let y = cast(&x, wide);
     let y = if decimals > 0 {

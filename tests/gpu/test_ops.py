@@ -51,7 +51,9 @@ def test_G01_values_equal_numpy(row, dtype, rng):
             for result, wanted in zip(results, expected):
                 assert result.device == "gpu", what
                 assert str(result.dtype) == row.result_dtype(dtype), what
-                check_close(result, wanted, row.family, what)
+                # A running product is cut into parts, each rounded for itself.
+                family = "composed" if "prod" in row.name and row.family == "sum" else row.family
+                check_close(result, wanted, family, what)
 
 
 def gradients(row, bases, view, device):

@@ -267,9 +267,9 @@ def movement():
         lambda rng, n: [spread(rng, (n, 3)), spread(rng, (n, 5))],
         lambda a, b: ag.concat([a, b], axis=1),
     )
-    indexed = lambda rng, n: [spread(rng, (100, rows_of(n, 100))), rng.integers(-100, 100, 500)]
+    indexed = lambda rng, n: [spread(rng, (100, rows_of(n, 100))), rng.integers(-100, 100, 90)]
     yield Case("gather", ("gather",), indexed, lambda x, i: x[i], is_large=True)
-    added = lambda rng, n: [*indexed(rng, n), spread(rng, (500, rows_of(n, 100)))]
+    added = lambda rng, n: [*indexed(rng, n), spread(rng, (90, rows_of(n, 100)))]
     yield Case("scatter_add", ("scatter_add",), added, lambda x, i, v: ag.index_add(x, 0, i.remainder(100), v), "sum")
     yield Case(
         "embedding gradient", ("scatter_add",), indexed, lambda x, i: gradient_of(lambda t, j: t[j], x, i), "product"
