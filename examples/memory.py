@@ -99,7 +99,8 @@ def ways(options, ids, alphabet, pictures):
         while figures is None:
             try:
                 figures = train(CharTransformer, options, ids, alphabet, budget)
-            except ag.BudgetError as refused:  # a small model: the error says what would do for the plan that was refused
+            except ag.BudgetError as refused:
+                # A small model: the error says what would do for the plan that was refused.
                 budget = refused.smallest_bytes
         yield f"budget 1/{fraction}: {budget / 2**20:.1f} MiB", figures
 
