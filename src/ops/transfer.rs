@@ -33,7 +33,8 @@ pub fn one_device(op: &'static str, inputs: &[&Tensor]) -> Result<()> {
     let mut known = inputs.iter().filter_map(|t| t.device());
     let Some(first) = known.next() else { return Ok(()) };
     match known.find(|&d| d != first) {
-        None => Ok(()),
+        // An array or a list that follows its reader may be of a type that the device lacks.
+        None => inputs.iter().try_for_each(|t| check_dtype(first, t.dtype())),
         Some(other) => Err(Error::value(
             op,
             format!(

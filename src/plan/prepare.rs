@@ -1,6 +1,7 @@
 //! Kernels made ready for a device, with the memory that they need beside their outputs.
 use super::lower::{Lowered, Temp};
 use super::program::Program;
+use super::run::note_failure;
 use super::{Launch, Loc, Operand};
 use crate::backend::{Prepared, cpu, gpu};
 use crate::dtype::DType;
@@ -19,7 +20,8 @@ pub(super) fn prepare(program: &Program, lowered: &mut Lowered) -> Result<Vec<Ar
         let ready = match launch.outs.iter().all(|o| o.layout.shape.contains(&0)) {
             // Nothing of it runs.
             true => gpu.ready(gpu::Prepared::default())?,
-            false => ready(&gpu, launch)?,
+            // What the device refuses stays pending and raises when it is asked for by name.
+            false => ready(&gpu, launch).inspect_err(|_| note_failure(&program.nodes[launch.node as usize]))?,
         };
         for &bytes in &ready.scratch {
             let layout = Layout::contiguous(&[bytes]);

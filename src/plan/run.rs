@@ -47,6 +47,13 @@ pub(super) fn is_failure_alive() -> bool {
     !list.is_empty()
 }
 
+/// Notes that a node cannot be computed: evaluations that take everything leave it out from now on.
+pub(super) fn note_failure(node: &Arc<Node>) {
+    node.has_failed.store(true, Relaxed);
+    FAILURES.fetch_add(1, Relaxed);
+    FAILED.lock().push(Arc::downgrade(node));
+}
+
 /// What was active before a run, and the highest while it ran.
 pub(super) struct Ran {
     pub before: usize,
@@ -104,9 +111,7 @@ fn launches(
                 return Err(error);
             }
             let node = &program.nodes[launch.node as usize];
-            node.has_failed.store(true, Relaxed);
-            FAILURES.fetch_add(1, Relaxed);
-            FAILED.lock().push(Arc::downgrade(node));
+            note_failure(node);
             return Err(match &node.place {
                 Some(place) => error.at(place),
                 None => error,

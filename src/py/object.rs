@@ -34,8 +34,12 @@ pub fn astype(x: &Bound<'_, PyAny>, dtype: DTypeArg, copy: bool, device: Option<
 
 /// On a device, if one is given.
 fn moved(t: Tensor, device: Option<&str>) -> PyResult<PyTensor> {
+    let device = match device {
+        Some(_) => Some(device_of(device)?),
+        None => t.device(),
+    };
     match device {
-        Some(_) => Ok(on(t, device_of(device)?)?.into()),
+        Some(device) => Ok(on(t, device)?.into()),
         None => Ok(t.into()),
     }
 }
@@ -48,8 +52,8 @@ macro_rules! conversions {
             $(
                 #[doc = concat!("As ", $what, ". See `ag.astype`.")]
                 #[pyo3(name = $what)]
-                fn $name(&self) -> PyTensor {
-                    cast(&self.tensor(), DType::$dtype).into()
+                fn $name(&self) -> PyResult<PyTensor> {
+                    moved(cast(&self.tensor(), DType::$dtype), None)
                 }
             )*
         }
@@ -135,13 +139,13 @@ impl PyTensor {
                 _ => dtype = given.extract::<DTypeArg>()?.0,
             }
         }
-        let is_there = target == t.device();
-        if dtype == t.dtype() && is_there {
+        if dtype == t.dtype() && target == t.device() {
             return if copy { Bound::new(slf.py(), PyTensor::from(row_major_copy(&t))) } else { Ok(slf) };
         }
         let target = target.unwrap_or(crate::device::Device::CPU);
-        // What the target cannot hold is converted where it is.
-        let converted = if is_there { cast(&t, dtype) } else { on(cast(&t, dtype), target)? };
+        // float64 is made and converted where it is possible: on the CPU.
+        let converted = if dtype == DType::F64 { cast(&on(t, target)?, dtype) } else { on(cast(&t, dtype), target)? };
+        let converted = on(converted, target)?;
         Bound::new(slf.py(), PyTensor::from(converted))
     }
 

@@ -15,7 +15,9 @@ CASES = [
     for dtype in row.dtypes
     if dtype != "float64" and (id(row) not in ELEMENTWISE or dtype in ("float32", "int32", "bool"))
 ]
-SMOOTH = [row for row in ROWS if row.gradient == "full" and "float32" in row.dtypes]
+SMOOTH = [row for row in ROWS if row.gradient == "full" and "float32" in row.dtypes and row.gives != "float64"]
+# Devices need not round a quotient or a root correctly: they are allowed two and a half units in the last place.
+NEAREST = {"rounded": "function"}
 # Between both devices: every rounding may fall the other way on the way back.
 GRADIENT = (2e-5, 1e-4)
 
@@ -24,6 +26,15 @@ def inputs_of(row, n, dtype, rng):
     """Arrays for a row at a size."""
     shapes = row.shapes(n)
     return [to_dtype(draw(rng, shape), dtype) for draw, shape in zip(row.draws(len(shapes)), shapes)]
+
+
+def outcome(row, tensors, dtype):
+    """A row's results; None for one that gives float64, which is refused at the call."""
+    if row.result_dtype(dtype) != "float64":
+        return as_list(row.run(*tensors))
+    with pytest.raises(TypeError, match="float64 runs on the CPU only"):
+        row.run(*tensors)
+    return None
 
 
 def placed(arrays, dtype, device, **options):
@@ -40,26 +51,28 @@ def test_G01_values_equal_numpy(row, dtype, rng):
         for arrangement in ARRANGEMENTS if dtype == "float32" else ("contiguous", "mixed"):
             bases, view = arrange(arrays, arrangement)
             tensors = view(ag, placed(bases, dtype, "gpu"))
+            # Rows make indices and the like without saying where.
+            with ag.device("gpu"):
+                results = outcome(row, tensors, dtype)
             what = f"{row.name} of {dtype}, {arrangement}, shapes {[a.shape for a in arrays]}"
-            if row.result_dtype(dtype) == "float64":
-                with pytest.raises(TypeError, match="float64 runs on the CPU only"):
-                    ag.eval(as_list(row.run(*tensors)))
+            if results is None:
                 continue
             expected = reference(row, view(np, bases))
-            results = as_list(row.run(*tensors))
             assert len(results) == len(expected), what
             for result, wanted in zip(results, expected):
                 assert result.device == "gpu", what
                 assert str(result.dtype) == row.result_dtype(dtype), what
                 # A running product is cut into parts, each rounded for itself.
-                family = "composed" if "prod" in row.name and row.family == "sum" else row.family
+                family = (
+                    "composed" if "prod" in row.name and row.family == "sum" else NEAREST.get(row.family, row.family)
+                )
                 check_close(result, wanted, family, what)
 
 
 def gradients(row, bases, view, device):
     """The gradients of a weighted sum of a row's results."""
     leaves = placed(bases, "float32", device, requires_grad=True)
-    with ag.grad_tape():
+    with ag.device(device), ag.grad_tape():
         results = as_list(row.run(*view(ag, leaves)))
         loss = 0.0
         for i, y in enumerate(results):
