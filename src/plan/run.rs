@@ -22,8 +22,9 @@ use std::sync::{Arc, Weak};
 
 /// Units of work from which a plan is worth a thread that listens for the user's interrupt: some milliseconds.
 const LONG_WORK: u64 = 400_000_000;
-/// Units of work from which threads stay awake between a plan's launches: the time in which one wakes up, some ten times.
-const TEAM_WORK: u64 = 8_000_000;
+/// Units of work from which threads stay awake between a plan's launches: in less than a millisecond most launches have one thread, and
+/// the others' looking and yielding costs more than it saves.
+const TEAM_WORK: u64 = 100_000_000;
 /// Small launches between two looks for the user's interrupt.
 const POLL_STRIDE: usize = 32;
 /// Elements from which a launch is no small one.

@@ -8,6 +8,7 @@ use crate::device::{Device, default_device};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Tensor, Variable, is_pending_full, placed, record_version, scope};
+use crate::ops::transfer::to_device;
 use crate::ops::unary::cast;
 use crate::plan::{evaluate, try_evaluate_pending};
 use crate::tape;
@@ -201,7 +202,7 @@ impl PyTensor {
         record_version(&self.tensor(), None).into()
     }
 
-    /// Takes another tensor's value (same shape) as this tensor's new version; never recorded.
+    /// Takes another tensor's value (same shape) as this tensor's new version, on this tensor's device; never recorded.
     fn assign_<'py>(slf: Bound<'py, PyTensor>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTensor>> {
         let me = slf.get();
         let old = me.tensor();
@@ -209,6 +210,10 @@ impl PyTensor {
         if value.shape() != old.shape() {
             return Err(PyValueError::new_err(format!("assign_: got shape {:?}, expected {:?}", value.shape(), old.shape())));
         }
+        let value = match old.device() {
+            Some(device) => to_device(&value, device)?,
+            None => value,
+        };
         let variable = me.variable().unwrap_or_else(|| Arc::new(Variable::new(false)));
         PyTensor::rebind(&slf, leaf_version(&value, variable));
         Ok(slf)

@@ -1,7 +1,7 @@
 //! New versions of Python's tensors: what in-place changes end in, and the journal of what a segment's run has changed.
 use super::leaf::leaf_version;
 use super::tensor::PyTensor;
-use crate::graph::{Tensor, scope};
+use crate::graph::{Tensor, placed, scope};
 use crate::ops::unary::cast;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -114,6 +114,11 @@ impl PyTensor {
     /// Rebinds to the result of an in-place op: a leaf stays a leaf, anything else is recorded as usual.
     pub fn update(slf: &Bound<'_, PyTensor>, new: Tensor) -> PyResult<()> {
         let old = slf.get().tensor();
+        // A whole tensor replaced by a number has no device of its own yet.
+        let new = match old.device() {
+            Some(device) if new.device().is_none() => placed(&new, device),
+            _ => new,
+        };
         let new = cast(&new, old.dtype());
         if new.shape() != old.shape() {
             return Err(PyValueError::new_err(format!(

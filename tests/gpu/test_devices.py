@@ -138,3 +138,16 @@ def test_G03_what_no_binding_holds_is_refused_with_both_sizes():
     with pytest.raises(MemoryError, match=sizes):
         ag.broadcast_to(small, (count,)).copy().numpy()
     assert (small + 1).tolist() == [2.0]
+
+
+def test_updates_keep_a_tensor_where_it_is():
+    x, p = ag.zeros(2, 1, device="gpu"), ag.param([1.0, 2.0], device="gpu")
+    x[..., 0] = 1
+    assert (x.device, x.tolist()) == ("gpu", [[1.0], [1.0]])
+    x[:] = ag.ones(2, 1, device="gpu") * 3
+    assert (x.device, x.tolist()) == ("gpu", [[3.0], [3.0]])
+    for value in (ag.tensor([3.0, 4.0]), np.array([3.0, 4.0]), [3.0, 4.0]):
+        p.assign_(value)
+        assert (p.device, p.tolist()) == ("gpu", [3.0, 4.0])
+    x += 1
+    assert x.device == "gpu"
