@@ -23,7 +23,8 @@ def _folder():
 def _kept():
     """The kept measurement, or {}."""
     try:
-        return json.loads((_folder() / "tune.json").read_text())
+        kept = json.loads((_folder() / "tune.json").read_text())
+        return kept if isinstance(kept, dict) and isinstance(kept.get("faster"), str | None) else {}
     except (OSError, ValueError, TypeError):
         return {}
 
@@ -82,7 +83,7 @@ def adapters():
 
 
 def selftest(device="gpu", large=True, progress=None):
-    """Try every kernel of a device against the CPU; see `python -m agtape.selftest`.
+    """Try every op of a device against the CPU; see `python -m agtape.selftest`.
 
     Args:
         device: a name of `ag.devices()`.
@@ -145,7 +146,11 @@ def tune():
     True
     """
     real = [a for a in adapters() if not a.is_software]
-    ms = {name: _step_ms(name) for name in ["cpu", *(a.device for a in real)]}
+    state = _core.get_rng_state()
+    try:
+        ms = {name: _step_ms(name) for name in ["cpu", *(a.device for a in real)]}
+    finally:
+        _core.set_rng_state(state)
     best = min(real, key=lambda a: ms[a.device], default=None)
     faster = best.name if best is not None and ms[best.device] < ms["cpu"] else None
     return Tuning({"ms": ms, "faster": faster, "file": _keep({"ms": ms, "faster": faster})})

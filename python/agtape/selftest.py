@@ -1,4 +1,4 @@
-"""The self-test as a program: `python -m agtape.selftest gpu` compares every kernel with the CPU's; exit status 0 or 1."""
+"""The self-test as a program: `python -m agtape.selftest gpu` compares every op with the CPU's; exit status 0 or 1."""
 
 import sys
 

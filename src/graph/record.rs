@@ -168,6 +168,9 @@ pub fn record(
 pub fn record_clone(original: &Node, inputs: SmallVec<[Tensor; 2]>, saves: fn(&Op, u32) -> Option<Saved>) -> Arc<Node> {
     let specs = original.outs.iter().map(|o| o.spec.clone()).collect();
     let mut node = Node::build(original.op.clone(), original.args.clone(), inputs, specs);
+    if let (None, Some(device)) = (node.placing.device(), original.placing.device()) {
+        node.placing.set(device);
+    }
     node.place = original.place.clone();
     node.replay_of = original.segment.clone();
     let reads = original.state.lock().reads;

@@ -247,7 +247,9 @@ pub fn persistent_storage(spec: &Spec) -> Result<(Arc<Storage>, *mut u8)> {
 /// A new persistent storage for a leaf with this shape and dtype.
 pub fn new_storage(device: Device, spec: &Spec) -> Result<Arc<Storage>> {
     if let Some(index) = device.gpu_index() {
-        gpu::gpu(index)?.check_bytes(spec.bytes())?;
+        let gpu = gpu::gpu(index)?;
+        gpu.check()?;
+        gpu.check_bytes(spec.bytes())?;
     }
     admit("tensor", device, spec.bytes())?;
     let mut pools = pools(device).lock();

@@ -143,8 +143,20 @@ fn evaluate_locked(roots: &[Tensor], engine: &mut Engine) -> Result<()> {
     by_device(roots, &mut |roots| evaluate_on_one(roots, engine))
 }
 
+/// Carries out the copies between devices that the roots need and whose sources are computed; whether those were all.
+pub(super) fn carry_out_ready(roots: &[Tensor]) -> Result<bool> {
+    for transfer in pending_transfers(roots) {
+        let input = transfer.state.lock().inputs.first().cloned();
+        if input.is_none_or(|t| t.value().is_none()) {
+            return Ok(false);
+        }
+        carry_out(&transfer)?;
+    }
+    Ok(true)
+}
+
 /// Calls `each` with the tensors of every device; those whose device is open are computed on the CPU.
-fn by_device(roots: &[Tensor], each: &mut dyn FnMut(&[Tensor]) -> Result<()>) -> Result<()> {
+pub(super) fn by_device(roots: &[Tensor], each: &mut dyn FnMut(&[Tensor]) -> Result<()>) -> Result<()> {
     roots.iter().for_each(|t| settle(&t.node, Device::CPU));
     let Some(first) = roots.first() else { return Ok(()) };
     if roots.iter().all(|t| t.device() == first.device()) {
@@ -227,7 +239,14 @@ pub fn check_budget(roots: &[Tensor]) -> Result<()> {
     if !is_any_limited() {
         return Ok(());
     }
-    evaluate_all(roots, |all| by_device(all, &mut |these| planned(these, &mut lock_engine(), true).map(|_| ())))
+    evaluate_all(roots, |all| {
+        let mut engine = lock_engine();
+        if !carry_out_ready(all)? {
+            // What is read from another device is told when it is computed.
+            return Ok(());
+        }
+        by_device(all, &mut |these| planned(these, &mut engine, true).map(|_| ()))
+    })
 }
 
 /// Computes every pending tensor of this thread that Python holds, with `also`. A tensor whose evaluation fails is left out with what

@@ -1,6 +1,7 @@
 //! Giving up computed values that an earlier plan kept for gradient rules: where a budget leaves no room beside them they are computed
 //! again.
 use super::program::{Program, is_repeatable};
+use crate::backend::op::Op;
 use crate::graph::{GivenUp, Node, Stage, Storage};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -47,7 +48,9 @@ pub(super) fn give_up(program: Program, aside: &mut Aside) -> bool {
         let is_candidate = candidates.contains_key(&Arc::as_ptr(node));
         let state = node.state.lock();
         // What is no candidate stands here because it has no value: without inputs its recipe is gone.
-        let has_recipe = !state.inputs.is_empty() || super::program::needs_no_inputs(&node.op);
+        // A copy from another device is made once.
+        let has_recipe =
+            !matches!(node.op, Op::Transfer(_)) && (!state.inputs.is_empty() || super::program::needs_no_inputs(&node.op));
         let is_whole = has_recipe && state.inputs.iter().all(|t| !broken.contains(&Arc::as_ptr(&t.node)));
         drop(state);
         if !is_whole {

@@ -34,6 +34,9 @@ impl Memory {
     /// Checks every leaf's handle and takes every buffer, before the first kernel.
     pub fn new(plan: &Plan, program: &Program, is_observed: bool, room: Option<usize>) -> Result<(Memory, Live)> {
         let device = program.device;
+        if let Some(index) = device.gpu_index() {
+            gpu::gpu(index)?.check()?;
+        }
         let mut pools = pools(device).lock();
         let mut leaves = Vec::with_capacity(program.leaves.len());
         for leaf in &program.leaves {

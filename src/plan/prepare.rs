@@ -15,15 +15,21 @@ pub(super) fn prepare(program: &Program, lowered: &mut Lowered) -> Result<Vec<Ar
         return lowered.launches.iter().map(|l| Ok(Arc::new(Prepared::Cpu(cpu::prepare(&l.kernel)?)))).collect();
     };
     let gpu = gpu::gpu(index)?;
+    gpu.check()?;
     let mut prepared = Vec::with_capacity(lowered.launches.len());
     for (s, launch) in lowered.launches.iter_mut().enumerate() {
         let ready = match launch.outs.iter().all(|o| o.layout.shape.contains(&0)) {
             // Nothing of it runs.
             true => gpu.ready(gpu::Prepared::default())?,
-            // What the device refuses stays pending and raises when it is asked for by name.
-            false => ready(&gpu, launch).inspect_err(|_| note_failure(&program.nodes[launch.node as usize]))?,
+            false => {
+                let dispatches = as_dispatches(&gpu, launch);
+                // What the device refuses stays pending and raises when it is asked for by name.
+                gpu.ready(dispatches.inspect_err(|_| note_failure(&program.nodes[launch.node as usize]))?)?
+            }
         };
         for &bytes in &ready.scratch {
+            // What no kernel could bind whole would be cut silently.
+            gpu.check_bytes(bytes).inspect_err(|_| note_failure(&program.nodes[launch.node as usize]))?;
             let layout = Layout::contiguous(&[bytes]);
             launch.outs.push(Operand { loc: Loc::Temp(lowered.temps.len() as u32), layout, dtype: DType::U8 });
             launch.scratch += 1;
@@ -34,7 +40,7 @@ pub(super) fn prepare(program: &Program, lowered: &mut Lowered) -> Result<Vec<Ar
     Ok(prepared)
 }
 
-fn ready(gpu: &gpu::Gpu, launch: &Launch) -> Result<gpu::Ready> {
+fn as_dispatches(gpu: &gpu::Gpu, launch: &Launch) -> Result<gpu::Prepared> {
     let mut ins = Vec::with_capacity(launch.ins.len());
     for (i, o) in launch.ins.iter().enumerate() {
         ins.push(view(gpu, gpu::Slot::In(i), o)?);
@@ -43,7 +49,7 @@ fn ready(gpu: &gpu::Gpu, launch: &Launch) -> Result<gpu::Ready> {
     for (i, o) in launch.outs.iter().enumerate() {
         outs.push(view(gpu, gpu::Slot::Out(i), o)?);
     }
-    gpu.ready(gpu::prepare(&launch.kernel, &launch.shape, &ins, &outs, gpu.caps)?)
+    gpu::prepare(&launch.kernel, &launch.shape, &ins, &outs, gpu.caps)
 }
 
 fn view<'a>(gpu: &gpu::Gpu, slot: gpu::Slot, o: &'a Operand) -> Result<gpu::View<'a>> {

@@ -75,6 +75,8 @@ pub(super) fn run(plan: &Plan, program: &Program, anomaly: bool, room: Option<us
             observer(&LaunchEvent { index, node, live_bytes, made: &made[index] });
         }
     };
+    // An update runs to its end; its gradients were looked at when they were computed.
+    let anomaly = anomaly && !plan.is_update;
     let is_long = program.device.is_cpu() && plan.work > LONG_WORK;
     let ran = cpu::interruptible(plan.is_update, is_long, || match program.device.is_cpu() {
         true => cpu::with_team(plan.work > TEAM_WORK, || launches(plan, program, &memory, &mut live, anomaly, &seen)),

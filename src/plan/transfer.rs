@@ -1,6 +1,7 @@
 //! Values on their way between devices: what reads them is planned when they have arrived.
 use crate::backend::gpu;
 use crate::backend::op::Op;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Node, Storage, Tensor, Value, is_any_transfer_pending, new_storage, pools};
 use crate::layout::Layout;
@@ -34,6 +35,10 @@ pub(super) fn carry_out(node: &Arc<Node>) -> Result<()> {
     let input = node.state.lock().inputs.first().cloned().ok_or(Error::Internal("transfer: without an input"))?;
     let value = input.computed()?;
     let spec = input.spec();
+    if spec.dtype == DType::F64 && !to.is_cpu() {
+        let message = format!("float64 runs on the CPU only; got float64 for {to}: use dtype=\"float32\", or device=\"cpu\"");
+        return Err(Error::dtype("device", message));
+    }
     let storage = new_storage(to, spec)?;
     let bytes = read_bytes(&value, spec.dtype.size_bytes())?;
     write_bytes(&storage, &bytes)?;

@@ -6,6 +6,7 @@ use crate::graph::{Spec, Tensor, Value, Variable, log_leaf, new_storage};
 use crate::layout::Layout;
 use crate::ops::binary::host_scalar;
 use crate::ops::transfer::{check_dtype, to_device};
+use crate::ops::unary::cast;
 use crate::plan::write_bytes;
 use numpy::{PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -173,18 +174,18 @@ pub fn from_array(
     let convert = dtype.filter(|d| *d != given);
     let Some(dtype) = convert else { return new_leaf(&shape, given, data, variable, device) };
     let leaf = new_leaf(&shape, given, data, None, Some(Device::CPU))?;
-    let cast = crate::ops::unary::cast(&leaf, dtype);
-    super::tensor::compute(py, || crate::plan::evaluate(std::slice::from_ref(&cast)))?;
-    let value = cast.computed()?;
+    let wanted = cast(&leaf, dtype);
+    super::tensor::compute(py, || crate::plan::evaluate(std::slice::from_ref(&wanted)))?;
+    let value = wanted.computed()?;
     if let Some(device) = device.filter(|d| !d.is_cpu()) {
         return new_leaf(&shape, dtype, &crate::plan::read_bytes(&value, dtype.size_bytes())?, variable, Some(device));
     }
-    let converted = Tensor::leaf(value, dtype, variable);
+    let made = Tensor::leaf(value, dtype, variable);
     if device.is_none() {
-        converted.node.placing.set_guest();
+        made.node.placing.set_guest();
     }
-    log_leaf(&converted, &[cast], || []);
-    Ok(converted)
+    log_leaf(&made, &[wanted], || []);
+    Ok(made)
 }
 
 /// A leaf with these bytes, row-major.
@@ -249,6 +250,19 @@ pub fn device_of(name: Option<&str>) -> PyResult<Device> {
             super::devices::check_present(device)?;
             Ok(device)
         }
+    }
+}
+
+/// A tensor in another type and on a device (`None`: its own). float64 is made where it is possible: on the CPU.
+pub fn converted(t: &Tensor, dtype: DType, device: Option<Device>) -> PyResult<Tensor> {
+    let Some(to) = device.or(t.device()) else { return Ok(cast(t, dtype)) };
+    check_dtype(to, dtype)?;
+    // An array that follows its readers may be of a type that only the CPU has.
+    let is_wide_guest = t.device().is_none() && t.dtype() == DType::F64;
+    let t = &if is_wide_guest { to_device(t, Device::CPU)? } else { t.clone() };
+    match dtype {
+        DType::F64 => Ok(cast(&to_device(t, to)?, dtype)),
+        _ => on(cast(t, dtype), to),
     }
 }
 

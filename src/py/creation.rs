@@ -2,7 +2,7 @@
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
 use super::arguments::{array, checked, count, ints, new_shape, number};
-use super::convert::{DTypeArg, device_of, from_array, on};
+use super::convert::{DTypeArg, converted, device_of, from_array, on};
 use super::leaf::leaf_version;
 use super::tensor::PyTensor;
 use crate::device::Device;
@@ -48,11 +48,9 @@ pub fn leaf(
         let dtype = dtype.unwrap_or(t.dtype());
         check_float(op, dtype, requires_grad)?;
         let _paused = Scope::enter(|s| s.paused = true);
-        let copied = if dtype == t.dtype() { row_major_copy(&t) } else { cast(&t, dtype) };
-        let copied = match device {
-            Some(_) => on(copied, device_of(device)?)?,
-            None => copied,
-        };
+        let device = device.map(|d| device_of(Some(d))).transpose()?.or(t.device());
+        let is_copy = dtype == t.dtype() && device == t.device();
+        let copied = if is_copy { row_major_copy(&t) } else { converted(&t, dtype, device)? };
         return Ok(record_version(&copied, variable).into());
     }
     if let Some(d) = dtype {

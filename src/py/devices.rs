@@ -143,7 +143,9 @@ pub fn synchronize(py: Python<'_>, device: Option<&str>) -> PyResult<()> {
         Some(_) => vec![device_of(device)?],
         None => pooled_devices().collect(),
     };
-    compute(py, || devices.into_iter().filter_map(Device::gpu_index).try_for_each(|index| gpu::gpu(index)?.synchronize()))
+    let is_asked = |index: &usize| device.is_some() || gpu::is_open(*index);
+    let indices: Vec<usize> = devices.into_iter().filter_map(Device::gpu_index).filter(is_asked).collect();
+    compute(py, || indices.into_iter().try_for_each(|index| gpu::gpu(index)?.synchronize()))
 }
 
 /// Frees every pool of a device and makes its handles stale: tensors on it can no longer be read. Gives the bytes freed.

@@ -1,12 +1,11 @@
 //! Arrays of other libraries as tensors: copied, or with `copy=False` in the memory that they have.
 use super::arguments::wrong_type;
-use super::convert::{DTypeArg, array_dtype, device_of, is_array, on};
+use super::convert::{DTypeArg, array_dtype, converted, device_of, is_array};
 use super::creation::leaf;
 use super::tensor::PyTensor;
 use crate::device::Device;
 use crate::graph::{Tensor, Value, borrowed_storage, log_leaf, record_version};
 use crate::layout::Layout;
-use crate::ops::unary::cast;
 use crate::ops::view::copy as row_major_copy;
 use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -108,14 +107,14 @@ pub fn asarray<'py>(
     {
         return match copy {
             Some(false) => Err(needs_copy("asarray", &format!("the tensor is not on {target}"))),
-            _ => Bound::new(py, PyTensor::from(on(cast(&t, dtype.map_or(t.dtype(), |d| d.0)), target)?)),
+            _ => Bound::new(py, PyTensor::from(converted(&t, dtype.map_or(t.dtype(), |d| d.0), Some(target))?)),
         };
     }
     match dtype.map_or(t.dtype(), |d| d.0) {
         dtype if dtype != t.dtype() && copy == Some(false) => {
             Err(needs_copy("asarray", &format!("{} must be converted to {dtype}", t.dtype())))
         }
-        dtype if dtype != t.dtype() => Bound::new(py, PyTensor::from(cast(&t, dtype))),
+        dtype if dtype != t.dtype() => Bound::new(py, PyTensor::from(converted(&t, dtype, None)?)),
         _ if copy == Some(true) => Bound::new(py, PyTensor::from(row_major_copy(&t))),
         _ => Ok(given.clone()),
     }

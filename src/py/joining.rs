@@ -4,7 +4,6 @@ use super::tensor::{PyTensor, wrap_all};
 use crate::dtype::Scalar;
 use crate::graph::Tensor;
 use crate::ops::movement::{self, Cuts, PadMode, Repeats};
-use crate::ops::unary::cast;
 use crate::ops::view::reshape_to;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -24,7 +23,9 @@ type Arg<'py> = Option<Bound<'py, PyAny>>;
 pub fn concat(tensors: &Bound<'_, PyAny>, axis: Option<i64>, dtype: Option<super::convert::DTypeArg>) -> PyResult<PyTensor> {
     let mut list = arrays("concat", tensors)?;
     if let Some(d) = dtype {
-        list.iter_mut().for_each(|t| *t = cast(t, d.0));
+        for t in &mut list {
+            *t = super::convert::converted(t, d.0, None)?;
+        }
     }
     if axis.is_none() {
         list.iter_mut().for_each(|t| *t = reshape_to(t, &[t.elems()]));

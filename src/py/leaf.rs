@@ -3,6 +3,7 @@ use super::arguments::array;
 use super::export;
 use super::tensor::PyTensor;
 use crate::graph::{Tensor, Variable, record_version};
+use crate::ops::transfer::one_device;
 use crate::ops::unary::cast;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -76,6 +77,7 @@ impl PyTensor {
         }
         if let Some(g) = &grad {
             let t = self.tensor();
+            one_device("grad", &[&t, g])?;
             if g.shape() != t.shape() || g.dtype() != t.dtype() {
                 return Err(PyValueError::new_err(format!(
                     "grad: got shape {:?} of {}, expected {:?} of {}",

@@ -2,7 +2,7 @@
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
 use super::arguments::{array, number, operand};
-use super::convert::{DTypeArg, device_of, from_array, on};
+use super::convert::{DTypeArg, converted, device_of, from_array, on};
 use super::dtype::PyDType;
 use super::export;
 use super::tensor::{PyTensor, compute};
@@ -29,19 +29,13 @@ use std::sync::Arc;
 #[pyo3(signature = (x, dtype, copy = true, device = None))]
 pub fn astype(x: &Bound<'_, PyAny>, dtype: DTypeArg, copy: bool, device: Option<&str>) -> PyResult<PyTensor> {
     let _values_never_change = copy;
-    moved(cast(&array("astype", x)?, dtype.0), device)
+    moved(&array("astype", x)?, dtype.0, device)
 }
 
-/// On a device, if one is given.
-fn moved(t: Tensor, device: Option<&str>) -> PyResult<PyTensor> {
-    let device = match device {
-        Some(_) => Some(device_of(device)?),
-        None => t.device(),
-    };
-    match device {
-        Some(device) => Ok(on(t, device)?.into()),
-        None => Ok(t.into()),
-    }
+/// In another type, and on a device if one is given.
+fn moved(t: &Tensor, dtype: DType, device: Option<&str>) -> PyResult<PyTensor> {
+    let device = device.map(|d| device_of(Some(d))).transpose()?;
+    Ok(converted(t, dtype, device)?.into())
 }
 
 /// Methods that convert to a dtype: name, dtype, its name.
@@ -53,7 +47,7 @@ macro_rules! conversions {
                 #[doc = concat!("As ", $what, ". See `ag.astype`.")]
                 #[pyo3(name = $what)]
                 fn $name(&self) -> PyResult<PyTensor> {
-                    moved(cast(&self.tensor(), DType::$dtype), None)
+                    moved(&self.tensor(), DType::$dtype, None)
                 }
             )*
         }
@@ -111,7 +105,7 @@ impl PyTensor {
     #[pyo3(signature = (dtype, copy = true, device = None))]
     fn astype(&self, dtype: DTypeArg, copy: bool, device: Option<&str>) -> PyResult<PyTensor> {
         let _values_never_change = copy;
-        moved(cast(&self.tensor(), dtype.0), device)
+        moved(&self.tensor(), dtype.0, device)
     }
 
     /// In another dtype, on another device, or like another tensor in both: any order, as PyTorch's `to`. Gradients go back.
@@ -142,11 +136,7 @@ impl PyTensor {
         if dtype == t.dtype() && target == t.device() {
             return if copy { Bound::new(slf.py(), PyTensor::from(row_major_copy(&t))) } else { Ok(slf) };
         }
-        let target = target.unwrap_or(crate::device::Device::CPU);
-        // float64 is made and converted where it is possible: on the CPU.
-        let converted = if dtype == DType::F64 { cast(&on(t, target)?, dtype) } else { on(cast(&t, dtype), target)? };
-        let converted = on(converted, target)?;
-        Bound::new(slf.py(), PyTensor::from(converted))
+        Bound::new(slf.py(), PyTensor::from(converted(&t, dtype, target)?))
     }
 
     /// On the CPU: itself if it is there.

@@ -2,7 +2,7 @@
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
 use super::arguments::{array, axes, axis as one_axis, count};
-use super::convert::DTypeArg;
+use super::convert::{DTypeArg, converted};
 use super::tensor::PyTensor;
 use crate::backend::kind::BinaryKind::Ne;
 use crate::backend::kind::ReduceKind as R;
@@ -22,7 +22,7 @@ fn fold(kind: R, x: &Tensor, axis: Arg<'_>, keepdims: bool, dtype: Option<DTypeA
     let axes = axes(kind.name(), axis.as_ref())?;
     let y = match dtype {
         None => reduce(kind, x, axes.as_deref(), keepdims)?,
-        Some(d) => cast(&reduce(kind, &cast(x, d.0), axes.as_deref(), keepdims)?, d.0),
+        Some(d) => cast(&reduce(kind, &converted(x, d.0, None)?, axes.as_deref(), keepdims)?, d.0),
     };
     Ok(y.into())
 }
@@ -186,7 +186,7 @@ pub fn cumsum(x: &Bound<'_, PyAny>, axis: Option<i64>, dtype: Option<DTypeArg>) 
     let x = array("cumsum", x)?;
     Ok(match dtype {
         None => cumulative::cumsum(&x, axis, false)?.into(),
-        Some(d) => cast(&cumulative::cumsum(&cast(&x, d.0), axis, false)?, d.0).into(),
+        Some(d) => cast(&cumulative::cumsum(&converted(&x, d.0, None)?, axis, false)?, d.0).into(),
     })
 }
 

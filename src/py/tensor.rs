@@ -1,6 +1,6 @@
 //! The Python tensor: a name for one version of a value, with its properties and reads.
 use super::arguments::operand;
-use super::convert::Operand;
+use super::convert::{Operand, converted};
 use super::dtype::PyDType;
 use super::export;
 use super::leaf::leaf_version;
@@ -8,8 +8,6 @@ use crate::device::{Device, default_device};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::graph::{Tensor, Variable, is_pending_full, placed, record_version, scope};
-use crate::ops::transfer::to_device;
-use crate::ops::unary::cast;
 use crate::plan::{evaluate, try_evaluate_pending};
 use crate::tape;
 use parking_lot::Mutex;
@@ -206,14 +204,10 @@ impl PyTensor {
     fn assign_<'py>(slf: Bound<'py, PyTensor>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTensor>> {
         let me = slf.get();
         let old = me.tensor();
-        let value = cast(&operand("assign_", value)?.beside(old.dtype()), old.dtype());
+        let value = converted(&operand("assign_", value)?.beside(old.dtype()), old.dtype(), old.device())?;
         if value.shape() != old.shape() {
             return Err(PyValueError::new_err(format!("assign_: got shape {:?}, expected {:?}", value.shape(), old.shape())));
         }
-        let value = match old.device() {
-            Some(device) => to_device(&value, device)?,
-            None => value,
-        };
         let variable = me.variable().unwrap_or_else(|| Arc::new(Variable::new(false)));
         PyTensor::rebind(&slf, leaf_version(&value, variable));
         Ok(slf)

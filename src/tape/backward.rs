@@ -1,12 +1,13 @@
 //! The backward walk: from outputs to leaves, newest node first; gradients are accumulated and un-broadcast here and nowhere else.
 use super::former::Former;
 use super::gradient_sum::GradientSum;
+use super::seed::{beside, seed};
 use super::{end_generation, forget};
 use crate::backend::op::Op;
 use crate::checkpoint::Replays;
 use crate::error::{Error, Result};
 use crate::graph::{Mark, Node, Saved, Scope, TapeCore, Tensor, Variable, is_walk_full, obey, record_source, scope, walking};
-use crate::ops::{self, Ctx, binary::add, binary::scalar, reduce::sum_to, unary::cast};
+use crate::ops::{self, Ctx, binary::add, reduce::sum_to, unary::cast};
 use crate::plan::{check_budget, evaluate, evaluate_pending, last_plan};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -134,7 +135,8 @@ impl<'a> Walk<'a> {
 
     /// Adds a gradient for a tensor: cast to its dtype and summed down to its shape.
     fn add(&mut self, t: &Tensor, g: &Tensor) -> Result<()> {
-        let g = cast(g, t.dtype());
+        // A gradient that is made of numbers alone goes where its tensor is.
+        let g = cast(&beside(g, t), t.dtype());
         let g = if g.shape() == t.shape() { g } else { sum_to(&g, t.shape())? };
         let key = Arc::as_ptr(&t.node);
         let entry = self.waiting.entry(key).or_insert_with(|| {
@@ -270,26 +272,6 @@ fn gradient_scope(tape: &Arc<TapeCore>, create_graph: bool) -> Scope {
             s.paused = false;
         }
     })
-}
-
-fn seed(op: &'static str, t: &Tensor, gradient: Option<&Tensor>) -> Result<Tensor> {
-    if !t.dtype().is_float() {
-        return Err(Error::dtype(op, format!("the output is {}; only floating-point outputs have gradients", t.dtype())));
-    }
-    match gradient {
-        None if t.elems() == 1 => {
-            let one = scalar(1.0, t.dtype());
-            if t.rank() == 0 { Ok(one) } else { ops::view::broadcast_to(&one, t.shape()) }
-        }
-        None => Err(Error::value(
-            op,
-            format!("the output has shape {:?}; pass gradient= of that shape, or reduce it to one element", t.shape()),
-        )),
-        Some(g) if g.shape() != t.shape() => {
-            Err(Error::value(op, format!("gradient has shape {:?}, expected {:?}", g.shape(), t.shape())))
-        }
-        Some(g) => Ok(cast(g, t.dtype())),
-    }
 }
 
 /// Fills the gradients of the leaves that a recorded loss depends on.

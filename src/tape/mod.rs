@@ -4,6 +4,7 @@ mod former;
 mod gradient_sum;
 mod report;
 mod saved_storages;
+mod seed;
 
 pub use crate::checkpoint::{SegmentRow, segments};
 pub use backward::{Backward, LastBackward, backward, gradients, last_backward, watch};

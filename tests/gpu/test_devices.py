@@ -108,7 +108,7 @@ def test_R03_a_step_downloads_nothing():
         with ag.grad_tape():
             loss = ag.nn.functional.cross_entropy(model(x), y)
         loss.backward()
-        ag.nn.utils.clip_grad_norm_(model.parameters(), 1.0) if hasattr(ag.nn, "utils") else None
+        ag.nn.clip_grad_norm_(model.parameters(), 1.0)
         opt.step()
         opt.zero_grad()
         return loss
@@ -151,3 +151,80 @@ def test_updates_keep_a_tensor_where_it_is():
         assert (p.device, p.tolist()) == ("gpu", [3.0, 4.0])
     x += 1
     assert x.device == "gpu"
+
+
+def test_looking_at_a_device_changes_no_default():
+    for look in (
+        lambda: ag.memory_stats("gpu"),
+        lambda: ag.peak_memory("gpu"),
+        lambda: ag.empty_cache("gpu"),
+        lambda: ag.synchronize("gpu"),
+    ):
+        look()
+        assert ag.zeros(1).device == "cpu"
+
+
+@pytest.mark.promise("R01")
+def test_R01_gradients_that_start_from_numbers_are_on_the_device(rng):
+    x = ag.tensor(rng.normal(size=(5, 4)).astype(np.float32), device="gpu")
+    w, b = (
+        ag.param(rng.normal(size=(4, 3)).astype(np.float32), device="gpu"),
+        ag.param(np.zeros(3, np.float32), device="gpu"),
+    )
+    losses = [
+        lambda: w.sum(),
+        lambda: w.mean() + b.sum(),
+        lambda: (x @ w + b).sum(),
+        lambda: ag.floor(w).sum() + w[0, 0],
+        lambda: -(w.reshape(-1)[:3] + b).sum(),
+    ]
+    for loss_of in losses:
+        w.grad = b.grad = None
+        with ag.grad_tape():
+            loss = loss_of()
+        loss.backward()
+        for leaf in (w, b):
+            assert leaf.grad is None or leaf.grad.device == "gpu"
+        ag.optim.SGD([w, b], lr=0.1).step()
+    s = ag.param(2.0, device="gpu")
+    s.backward()
+    assert (s.grad.device, s.grad.item()) == ("gpu", 1.0)
+
+
+def test_gradients_across_devices_do_not_depend_on_the_order(rng):
+    for swap in (False, True):
+        w = ag.param(rng.normal(size=(3,)).astype(np.float32))
+        with ag.grad_tape():
+            terms = [(w * 2).sum(), (w.to("gpu") * 3).sum().cpu()]
+            loss = terms[swap] + terms[not swap]
+        loss.backward()
+        assert (w.grad.device, w.grad.tolist()) == ("cpu", [5.0] * 3)
+
+
+def test_a_gradient_of_another_device_is_refused():
+    p = ag.param([1.0, 2.0], device="gpu")
+    with pytest.raises(ValueError, match="expected one device"):
+        p.grad = ag.ones(2)
+    with ag.grad_tape():
+        y = -p
+    with pytest.raises(ValueError, match="expected one device"):
+        y.backward(ag.ones(2))
+    y.backward(np.ones(2, np.float32))
+    assert (p.grad.device, p.grad.tolist()) == ("gpu", [-1.0, -1.0])
+
+
+@pytest.mark.promise("G02")
+def test_G02_float64_by_way_of_the_cpu():
+    x = ag.ones(2, device="gpu")
+    for call in (
+        lambda: x.sum(dtype="float64"),
+        lambda: ag.cumsum(x, 0, dtype="float64"),
+        lambda: ag.concat([x, x], dtype="float64"),
+        lambda: ag.asarray(x, dtype="float64"),
+        lambda: ag.tensor(x, dtype="float64"),
+        lambda: x.double(),
+    ):
+        with pytest.raises(TypeError, match="float64 runs on the CPU only"):
+            call()
+    for y in (x.astype("float64", device="cpu"), x.to("cpu", "float64"), ag.tensor(x, dtype="float64", device="cpu")):
+        assert (y.device, str(y.dtype), y.tolist()) == ("cpu", "float64", [1.0, 1.0])

@@ -180,3 +180,20 @@ def test_M07_reserved_is_what_buffers_have():
     freed = ag.empty_cache("gpu")
     after = ag.memory_stats("gpu")
     assert (after.cached, stats.reserved - after.reserved) == (0, freed)
+
+
+@pytest.mark.promise("B01")
+def test_B01_what_still_comes_from_the_host_does_not_stop_a_budget():
+    w, x = ag.param(np.ones((WIDTH, 4), np.float32), device="gpu"), inputs()
+    labels = np.arange(ROWS) % 4
+    with ag.grad_tape(budget="1 GiB"):
+        loss = F.cross_entropy((x @ w)[list(range(ROWS))], labels)
+    loss.backward()
+    assert w.grad.device == "gpu"
+    estimate = ag.estimate_memory(
+        lambda given: given @ w,
+        np.ones((ROWS, WIDTH), np.float32),
+        ag.optim.SGD([w], lr=0.1),
+        lambda y: F.cross_entropy(y, labels),
+    )
+    assert estimate.kernels > 0

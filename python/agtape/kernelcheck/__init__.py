@@ -1,4 +1,4 @@
-"""Every kernel of a device against the CPU, for users to run on their own hardware."""
+"""Every op of a device against the CPU, for users to run on their own hardware."""
 
 from agtape.kernelcheck.report import SelfTest, selftest
 

@@ -1,4 +1,4 @@
-"""Owns what a device is tried with: a call for every kernel of the engine, its inputs, and how near two devices must be."""
+"""Owns what a device is tried with: a call for every op of the engine, its inputs, and how near two devices must be."""
 
 from dataclasses import dataclass
 

@@ -64,18 +64,18 @@ def compare(case, n, device):
     arrays = case.draw(np.random.default_rng(n), n)
     try:
         expected, found = ([*as_arrays(case.call(*[ag.tensor(a, device=d) for a in arrays]))] for d in ("cpu", device))
-        wrong = next(filter(None, (difference(f, e, case.family) for f, e in zip(found, expected))), None)
+        wrong = next(filter(None, (difference(f, e, case.family) for f, e in zip(found, expected, strict=True))), None)
     except Exception as error:  # a report goes on: what one kernel raises is one of its lines
         wrong = f"{type(error).__name__}: {error}"
     return wrong and f"FAILED {case.name}, size {n}: {wrong}"
 
 
 def selftest(device="gpu", large=True, progress=None):
-    """Try every kernel of a device against the CPU.
+    """Try every op of a device against the CPU.
 
     Args:
         device: a name of `ag.devices()`.
-        large: also 2**24 elements, for an op of every family that the device can hold so much of.
+        large: also 2**24 elements, for an op of every family.
         progress: called with a text after every case; None for silence.
 
     Returns:

@@ -58,8 +58,6 @@ def memory_stats(device=None):
     >>> ag.memory_stats("cpu").active >= 8
     True
     """
-    if device is not None:
-        _core.set_default_device(device)
     return MemoryStats(_core.memory_stats_dict(device))
 
 

@@ -66,9 +66,9 @@ def estimate_memory(model, inputs, optimizer, loss=None):
     >>> estimate.optimizer_state == 2 * estimate.parameters == 2 * estimate.gradients
     True
     """
-    args, kwargs = _arguments(inputs)
     groups = optimizer.param_groups if optimizer is not None else []
     params = _unique([p for g in groups for p in g["params"]] + _tensors_of(model, "parameters"))
+    args, kwargs = _arguments(inputs, params[0].device if params else None)
     state = getattr(optimizer, "state", {})
     entries = [v for e in state.values() for v in e.values() if isinstance(v, Tensor)]
     dropped = _bytes_held([p.grad for p in params if isinstance(p.grad, Tensor)])
@@ -107,11 +107,11 @@ def estimate_memory(model, inputs, optimizer, loss=None):
     )
 
 
-def _arguments(inputs):
-    """The model's arguments by position and by name, arrays as tensors."""
+def _arguments(inputs, device):
+    """The model's arguments by position and by name, arrays as tensors on a device."""
 
     def as_tensor(value):
-        return ag.tensor(value) if isinstance(value, (np.ndarray, np.generic)) else value
+        return ag.tensor(value, device=device) if isinstance(value, (np.ndarray, np.generic)) else value
 
     if isinstance(inputs, dict):
         return (), {name: tree_map(as_tensor, value) for name, value in inputs.items()}

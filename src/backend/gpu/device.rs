@@ -31,8 +31,10 @@ pub struct Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // Cached bind groups still name it; destroying frees its memory all the same.
-        self.raw.destroy();
+        // Cached bind groups still name it; destroying frees its memory all the same. A forked child leaves its parent's alone.
+        if !cpu::is_child() {
+            self.raw.destroy();
+        }
     }
 }
 
@@ -82,14 +84,22 @@ pub fn gpu(index: usize) -> Result<Arc<Gpu>> {
 
 /// Lets go of the device with this number, so that the next use opens it anew.
 pub fn close(index: usize) {
+    if cpu::is_child() {
+        return;
+    }
     if let Some(slot) = OPEN.get(index) {
         *slot.lock() = None;
     }
 }
 
+/// Whether the device with this number is open.
+pub fn is_open(index: usize) -> bool {
+    IS_ANY_OPEN.load(Relaxed) && OPEN.get(index).is_some_and(|slot| slot.lock().is_some())
+}
+
 /// Writes the compiled pipelines of every open device to disk.
 pub fn save_all() {
-    if !IS_ANY_OPEN.load(Relaxed) {
+    if !IS_ANY_OPEN.load(Relaxed) || cpu::is_child() {
         return;
     }
     for slot in OPEN.iter() {

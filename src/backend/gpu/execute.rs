@@ -84,6 +84,8 @@ pub struct Recording<'a> {
     gpu: &'a Gpu,
     /// Everything goes in one submission.
     is_whole: bool,
+    /// Some launch may refuse a value.
+    has_tickets: bool,
     commands: Vec<Command>,
     words: Vec<u32>,
 }
@@ -115,7 +117,7 @@ impl Gpu {
     /// Begins to record. `is_whole` says that nothing is submitted before all is recorded.
     pub fn record(&self, is_whole: bool) -> Result<Recording<'_>> {
         self.check()?;
-        Ok(Recording { gpu: self, is_whole, commands: Vec::new(), words: Vec::new() })
+        Ok(Recording { gpu: self, is_whole, has_tickets: false, commands: Vec::new(), words: Vec::new() })
     }
 
     /// How many pipelines the device has compiled.
@@ -165,6 +167,7 @@ impl Recording<'_> {
         };
         let first = self.words.len() as u32;
         for &word in words {
+            self.has_tickets |= word == Word::Ticket;
             self.words.push(self.number(word, &place, operands)?);
         }
         let group = self.bind(&pipeline, step, &place)?;
@@ -250,6 +253,10 @@ impl Recording<'_> {
         }
         self.commands.clear();
         self.words.clear();
-        self.gpu.submit(encoder.finish()).map(|_| ())
+        let submitted = self.gpu.submit(encoder.finish());
+        if std::mem::take(&mut self.has_tickets) {
+            self.gpu.tickets.mark_unseen();
+        }
+        submitted.map(|_| ())
     }
 }

@@ -19,7 +19,7 @@ mod transfer;
 mod trouble;
 
 pub use adapter::{AdapterInfo, adapter_count, adapter_infos};
-pub use device::{Buffer, Gpu, close, gpu, save_all};
+pub use device::{Buffer, Gpu, close, gpu, is_open, save_all};
 pub use execute::{Operands, Place, Ready, Recording};
 pub use launch::{Caps, Prepared, Slot, View, prepare};
 pub use trouble::{Fault, inject};

@@ -21,7 +21,7 @@ struct Ticket {
 struct Given {
     next: u32,
     recent: VecDeque<Ticket>,
-    /// Given since the word was last looked at.
+    /// Launches with tickets were submitted since the word was last looked at.
     is_unseen: bool,
 }
 
@@ -44,13 +44,17 @@ impl Tickets {
     pub fn give(&self, op: &'static str, place: Option<&str>) -> u32 {
         let mut given = self.given.lock();
         given.next = given.next.checked_add(1).unwrap_or(1);
-        given.is_unseen = true;
         let number = given.next;
         if given.recent.len() == MAX_REMEMBERED {
             given.recent.pop_front();
         }
         given.recent.push_back(Ticket { number, op, place: place.map(Box::from) });
         number
+    }
+
+    /// Says that launches with tickets were submitted, or that the word could not be looked at.
+    pub fn mark_unseen(&self) {
+        self.given.lock().is_unseen = true;
     }
 
     /// Whether the word may have changed since it was last looked at; it counts as seen then.
@@ -79,11 +83,15 @@ impl Gpu {
             return Ok(());
         }
         let mut word = [0; 4];
-        self.read(&self.tickets.flag, 0, &mut word)?;
+        if let Err(error) = self.read(&self.tickets.flag, 0, &mut word) {
+            self.tickets.mark_unseen();
+            return Err(error);
+        }
         match u32::from_ne_bytes(word) {
             0 => Ok(()),
             number => {
                 self.queue.write_buffer(&self.tickets.flag, 0, &[0; 4]);
+                self.tickets.mark_unseen();
                 Err(self.tickets.error(number))
             }
         }
