@@ -71,6 +71,9 @@ def estimate_memory(model, inputs, optimizer, loss=None):
     args, kwargs = _arguments(inputs, params[0].device if params else None)
     state = getattr(optimizer, "state", {})
     entries = [v for e in state.values() for v in e.values() if isinstance(v, Tensor)]
+    if any(p.device != "cpu" for p in params):
+        # What is on its way to a device arrives first: a step is planned for one device.
+        ag.eval(*params, *_tensors_of(model, "buffers"), *entries, args, kwargs)
     dropped = _bytes_held([p.grad for p in params if isinstance(p.grad, Tensor)])
     trained = [p for p in params if p.requires_grad]
     missing = {}
