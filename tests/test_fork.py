@@ -1,6 +1,8 @@
 """Forked processes, and the end of the interpreter with tensors and threads alive: nothing hangs, nothing crashes."""
 
 import os
+import subprocess
+import sys
 import textwrap
 
 import pytest
@@ -145,3 +147,48 @@ def test_G07_the_interpreter_ends_with_tensors_and_threads_alive(ending):
         {ending}
     """
     assert run_python(code) == "ends\n"
+
+
+def test_G07_evaluations_that_go_on_after_the_interpreter_has_ended():
+    # The C library calls sleep(exit status) when nothing of Python is left, while the other threads go on.
+    code = """
+        import ctypes, sys, threading, time
+        import agtape as ag
+        libc = ctypes.CDLL(None)
+        if not hasattr(libc, "on_exit"):
+            sys.exit(1)
+        assert libc.on_exit(ctypes.cast(libc.sleep, ctypes.c_void_p), None) == 0
+        x = ag.rand((700, 700))
+        ag.eval(x)
+        def shorts():
+            while True:
+                y = x
+                for _ in range(40):
+                    y = ag.tanh(y @ x)
+                y.sum().item()
+        def long():
+            y = x
+            for _ in range(20000):
+                y = ag.tanh(y @ x)
+            y.sum().item()
+        def segment():
+            with ag.grad_tape() as tape:
+                h = ag.param(x)
+                y = h
+                for _ in range(100):
+                    y = ag.checkpoint(lambda z: ag.tanh(z @ x), y, replay="call")
+                while True:
+                    ag.grad(y.sum(), h, retain_graph=True)
+        for work in (shorts, {work}):
+            threading.Thread(target=work, daemon=True).start()
+        time.sleep(0.5)
+        sys.exit(1)
+    """
+    for work in ("shorts", "long", "segment"):
+        ended = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code).replace("{work}", work)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert ended.returncode == 1, (work, ended.returncode, ended.stderr)

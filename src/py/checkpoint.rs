@@ -1,5 +1,5 @@
 //! Segments as Python sees them: the scope of one that is traced, and the gradient rule of one whose function is called again.
-use super::error::remember;
+use super::error::{attached, remember};
 use super::run::PyRun;
 use super::tape::Unsent;
 use super::tensor::{PyTensor, wrap_all};
@@ -75,7 +75,7 @@ pub struct PyReplay {
 
 impl PyReplay {
     fn call(&self, inputs: &[Tensor], grad_outs: &[Option<Tensor>]) -> PyResult<Grads> {
-        Python::attach(|py| {
+        attached(|py| {
             let mut grads: Vec<Option<Tensor>> = vec![None; self.outputs];
             for (&o, g) in self.wanted.iter().zip(grad_outs) {
                 grads[o] = g.clone();

@@ -1,5 +1,5 @@
 //! Python's custom ops: a gradient rule that the backward walk calls with the interpreter's lock held.
-use super::error::remember;
+use super::error::{attached, remember};
 use super::tensor::{PyTensor, wrap_all};
 use crate::error::{Error, Result};
 use crate::graph::{CustomRule, Tensor};
@@ -24,7 +24,7 @@ fn list<'py>(py: Python<'py>, tensors: impl IntoIterator<Item = Tensor>) -> PyRe
 
 impl PyRule {
     fn call(&self, inputs: &[Tensor], outputs: &[Tensor], grad_outs: &[Option<Tensor>]) -> PyResult<Grads> {
-        Python::attach(|py| {
+        attached(|py| {
             let grads = outputs.iter().zip(grad_outs).map(|(o, g)| g.clone().unwrap_or_else(|| zeros_like(o)));
             let args = (list(py, grads)?, list(py, inputs.iter().cloned())?, list(py, outputs.iter().cloned())?);
             let found = self.function.bind(py).call1(args)?;

@@ -16,6 +16,12 @@ pub fn remember(error: PyErr) {
     RAISED.with(|r| *r.borrow_mut() = Some(error));
 }
 
+/// Runs a call into Python from the midst of the core's work; refused once the interpreter has ended, when a daemon thread may still be
+/// at work.
+pub fn attached<T>(f: impl FnOnce(Python<'_>) -> PyResult<T>) -> PyResult<T> {
+    Python::try_attach(f).unwrap_or_else(|| Err(Error::Interrupted.into()))
+}
+
 impl From<Error> for PyErr {
     fn from(error: Error) -> PyErr {
         if let Some(raised) = RAISED.with(|r| r.borrow_mut().take()) {

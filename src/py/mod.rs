@@ -43,20 +43,22 @@ mod versions;
 use crate::dtype::DType;
 use pyo3::prelude::*;
 
-/// Whether the user pressed Ctrl-C; the exception waits in `error::remember`.
+/// Whether the user pressed Ctrl-C; the exception waits in `error::remember`. A daemon thread may still compute when the interpreter
+/// has ended: what it does is over too.
 fn interrupted() -> bool {
-    Python::attach(|py| match py.check_signals() {
+    let attached = Python::try_attach(|py| match py.check_signals() {
         Ok(()) => false,
         Err(e) => {
             error::remember(e);
             true
         }
-    })
+    });
+    attached.unwrap_or(true)
 }
 
 /// The user's line: the innermost Python frame outside this package.
 fn place() -> Option<String> {
-    Python::attach(|py| {
+    Python::try_attach(|py| {
         let mut frame = py.import("sys").ok()?.call_method1("_getframe", (0,)).ok()?;
         loop {
             let code = frame.getattr("f_code").ok()?;
@@ -69,7 +71,7 @@ fn place() -> Option<String> {
             }
             frame = frame.getattr("f_back").ok().filter(|f| !f.is_none())?;
         }
-    })
+    })?
 }
 
 #[pymodule]
