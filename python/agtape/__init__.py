@@ -211,6 +211,7 @@ from agtape.memory.tape_report import tape_memory
 from agtape.memory.timeline import memory_timeline
 from agtape.options import options
 from agtape.placement import adapters, device, selftest, tune
+from agtape.profiling import profile
 from agtape.transfers import transfers
 
 newaxis = None

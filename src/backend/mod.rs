@@ -1,4 +1,5 @@
 //! The narrow seam between plans and devices: kernels as data, and what a device must do with them.
+pub mod clock;
 pub mod cpu;
 pub mod expr;
 pub mod gpu;

@@ -6,6 +6,7 @@ use super::listing::{LaunchRow, rows};
 use super::make::plan_of;
 use super::program::Program;
 use super::run::{self, failures, is_failure_alive};
+use super::timing::{Stage, Timing};
 use super::transfer::{carry_out, pending_transfers};
 use super::{Plan, options};
 use crate::backend::cpu;
@@ -173,15 +174,23 @@ pub(super) fn by_device(roots: &[Tensor], each: &mut dyn FnMut(&[Tensor]) -> Res
 
 fn evaluate_on_one(roots: &[Tensor], engine: &mut Engine) -> Result<()> {
     let options = options();
-    let (program, room, plan, cache_hit) = match planned(roots, engine, false)? {
+    let timing = Timing::begin();
+    let timing = timing.as_ref();
+    let (program, room, plan, cache_hit) = match planned(roots, engine, false, timing)? {
         Some(planned) => planned,
         None => return Ok(()),
     };
-    let ran = run::run(&plan, &program, options.anomaly, room.map(|r| r.bytes))?;
+    let ran = run::run(&plan, &program, options.anomaly, room.map(|r| r.bytes), timing)?;
+    let story = timing.map(|timing| timing.story(&plan, &program, cache_hit));
+    let keeping = Timing::span(timing, Stage::Keep);
     if !plan.launches.is_empty() {
         remember(plan, program.nodes.len(), &ran, cache_hit);
     }
     finish(program);
+    drop(keeping);
+    if let (Some(timing), Some(story)) = (timing, story) {
+        timing.end(story);
+    }
     Ok(())
 }
 
@@ -189,13 +198,14 @@ type Planned = (Program, Option<Room>, Arc<Plan>, bool);
 
 /// The program that computes the roots with its plan and whether that was found in the cache; `None` if there is nothing to compute. Where
 /// a budget leaves no room beside values that earlier plans kept for gradient rules, those are given up. `is_look` if it is not run now.
-fn planned(roots: &[Tensor], engine: &mut Engine, is_look: bool) -> Result<Option<Planned>> {
+fn planned(roots: &[Tensor], engine: &mut Engine, is_look: bool, timing: Option<&Timing>) -> Result<Option<Planned>> {
     let options = options();
     // Of what only gradient rules need, half the room: the other half is for computing the rest again in backward, of which a look asks.
     // What may not be computed a second time is kept, all of it.
     let mut keeps_saved = !is_look && options.deterministic;
     let mut aside = Aside::default();
     loop {
+        let hashing = Timing::span(timing, Stage::Hash);
         let mut program = Program::new(roots, options)?;
         if program.nodes.is_empty() {
             return Ok(None);
@@ -204,7 +214,8 @@ fn planned(roots: &[Tensor], engine: &mut Engine, is_look: bool) -> Result<Optio
         if let Some(room) = room.as_ref().filter(|_| is_look || options.deterministic) {
             program.limit_saved(if keeps_saved { room.bytes / 2 } else { 0 }, options);
         }
-        let error = match plan_of(&program, room.as_ref(), options, &mut engine.cache, is_look) {
+        drop(hashing);
+        let error = match plan_of(&program, room.as_ref(), options, &mut engine.cache, is_look, timing) {
             Ok((plan, cache_hit)) => return Ok(Some((program, room, plan, cache_hit))),
             Err(error) => error,
         };
@@ -245,7 +256,7 @@ pub fn check_budget(roots: &[Tensor]) -> Result<()> {
             // What is read from another device is told when it is computed.
             return Ok(());
         }
-        by_device(all, &mut |these| planned(these, &mut engine, true).map(|_| ()))
+        by_device(all, &mut |these| planned(these, &mut engine, true, None).map(|_| ()))
     })
 }
 

@@ -1,7 +1,6 @@
 //! A plan's launches as plain figures, from which anybody can add up its bytes and its work.
+use super::cost::kernel_name;
 use super::{Loc, Operand, Place, Plan};
-use crate::backend::Kernel;
-use crate::backend::op::Op;
 
 /// One launch of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,12 +49,7 @@ pub(super) fn rows(plan: &Plan) -> Vec<LaunchRow> {
         }
     };
     let row = |launch: &super::Launch| LaunchRow {
-        kernel: match &launch.kernel {
-            Kernel::Fused(_) => "fused",
-            Kernel::Reduce(kind, ..) => kind.name(),
-            Kernel::MatMul(_) => "fused_matmul",
-            Kernel::Op(op) => Op::name(op),
-        },
+        kernel: kernel_name(&launch.kernel),
         shape: launch.shape.to_vec(),
         ins: launch.ins.iter().map(operand).collect(),
         outs: launch.results().iter().map(operand).collect(),

@@ -5,6 +5,7 @@ use super::lower::{Lowered, lower};
 use super::place::{Placement, peak, place};
 use super::prepare::prepare;
 use super::program::{Program, in_place};
+use super::timing::{Stage, Timing};
 use super::work::work;
 use super::{Plan, PlanOptions};
 use crate::backend::Prepared;
@@ -19,12 +20,16 @@ pub(super) fn plan_of(
     options: PlanOptions,
     cache: &mut Cache,
     is_look: bool,
+    timing: Option<&Timing>,
 ) -> Result<(Arc<Plan>, bool)> {
     let bytes = room.map(|r| r.bytes);
+    let looking = Timing::span(timing, Stage::LookUp);
     let found = if options.cache { cache.find(&program.key, bytes, is_look) } else { None };
+    drop(looking);
     if let Some(found) = found {
         return Ok(found);
     }
+    let _planning = Timing::span(timing, Stage::Plan);
     let plan = match room {
         None => Arc::new(make(program, options)?),
         Some(room) => make_within(program, room, options, cache)?,
@@ -41,7 +46,7 @@ pub(super) fn make(program: &Program, options: PlanOptions) -> Result<Plan> {
     let prepared = prepare(program, &mut lowered)?;
     let placement = place(program, &lowered);
     let work = lowered.launches.iter().map(work).sum();
-    Ok(finished(program, lowered, placement, prepared, (work, work), 0))
+    Ok(finished(program, lowered, placement, prepared, (work, work), Vec::new()))
 }
 
 /// The cheapest plan for a room that is known or can be found. One for a smaller room is a candidate for a larger one, so work never
@@ -65,9 +70,11 @@ fn make_within(program: &Program, room: &Room, options: PlanOptions, cache: &mut
 
 fn from_candidate(program: &Program, planner: &Planner, candidate: Candidate) -> Result<Plan> {
     let prepared = candidate.origin.iter().map(|&l| planner.prepared[l as usize].clone()).collect();
-    let rebuilds = candidate.origin.len() - planner.plain.launches.len();
+    let mut is_made = vec![false; planner.plain.launches.len()];
+    let repeats = candidate.origin.iter().zip(0..).filter(|&(&l, _)| std::mem::replace(&mut is_made[l as usize], true));
+    let repeats = repeats.map(|(_, at)| at).collect();
     let plain_work = planner.plain.launches.iter().map(work).sum();
-    Ok(finished(program, candidate.lowered, candidate.placement, prepared, (candidate.work, plain_work), rebuilds))
+    Ok(finished(program, candidate.lowered, candidate.placement, prepared, (candidate.work, plain_work), repeats))
 }
 
 fn finished(
@@ -76,7 +83,7 @@ fn finished(
     placement: Placement,
     prepared: Vec<Arc<Prepared>>,
     (work, plain_work): (u64, u64),
-    rebuilds: usize,
+    repeats: Vec<u32>,
 ) -> Plan {
     let is_update = |op: &Op| matches!(op, Op::Update(_)) && !in_place(op).is_empty();
     Plan {
@@ -92,6 +99,7 @@ fn finished(
         is_update: placement.overwrites_leaves || program.nodes.iter().any(|n| is_update(&n.op)),
         work,
         plain_work,
-        rebuilds,
+        rebuilds: repeats.len(),
+        repeats,
     }
 }

@@ -2,6 +2,7 @@
 mod arena;
 mod budget;
 mod cache;
+mod cost;
 mod epilogue;
 mod evaluate;
 mod flow;
@@ -24,11 +25,13 @@ mod rebuild;
 mod refine;
 mod run;
 mod run_gpu;
+mod timing;
 mod transfer;
 mod vary;
 mod work;
 
 pub use cache::{CacheStats, cache_stats, clear_cache};
+pub use cost::LaunchCounts;
 pub use evaluate::{
     LastPlan, after_fork, before_fork, check_budget, evaluate, evaluate_pending, last_launches, last_plan, lock_engine,
     try_evaluate_pending,
@@ -37,6 +40,7 @@ pub use forecast::{PlanForecast, forecast};
 pub use listing::{LaunchRow, OperandRow};
 pub use lives::Life;
 pub use observe::{LaunchEvent, Observer, observe};
+pub use timing::{Evaluation, LaunchTime, NamedReplay, Profile, Span, Stage, name_replay};
 pub use transfer::{read_bytes, write_bytes};
 
 use crate::backend::{Kernel, Prepared};
@@ -139,9 +143,11 @@ pub(crate) struct Plan {
     pub is_update: bool,
     /// Units of work: operations of products, and 4 for each element moved.
     pub work: u64,
-    /// Work of every launch once, and how many launches run more than once.
+    /// Work of every launch once.
     pub plain_work: u64,
+    /// How many launches compute again what was dropped, and which.
     pub rebuilds: usize,
+    pub repeats: Vec<u32>,
 }
 
 impl Plan {

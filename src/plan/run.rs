@@ -3,7 +3,9 @@ use super::lives::lives;
 use super::memory::{Live, Memory};
 use super::observe::{LaunchEvent, observer};
 use super::program::Program;
+use super::timing::{Stage, Timing};
 use super::{Kept, Launch, Loc, Operand, Place, Plan, run_gpu};
+use crate::backend::clock::now;
 use crate::backend::cpu::{self, View};
 use crate::backend::transfers::count_arguments;
 use crate::backend::{Prepared, gpu};
@@ -63,12 +65,14 @@ pub(super) struct Ran {
 
 /// Runs a plan for a program; the kept values are written to its nodes. With a budget, cached buffers go before more is held than what is
 /// there and `room`.
-pub(super) fn run(plan: &Plan, program: &Program, anomaly: bool, room: Option<usize>) -> Result<Ran> {
+pub(super) fn run(plan: &Plan, program: &Program, anomaly: bool, room: Option<usize>, timing: Option<&Timing>) -> Result<Ran> {
     let observer = observer();
+    let binding = Timing::span(timing, Stage::Bind);
     let (mut memory, mut live) = Memory::new(plan, program, observer.is_some(), room)?;
     let before = live.before;
     let made = if observer.is_some() { lives(plan) } else { Vec::new() };
     count_arguments(&program.args);
+    drop(binding);
     let seen = |index: usize, live_bytes: usize| {
         if let Some(observer) = &observer {
             let node = &program.nodes[plan.launches[index].node as usize];
@@ -78,10 +82,13 @@ pub(super) fn run(plan: &Plan, program: &Program, anomaly: bool, room: Option<us
     // An update runs to its end; its gradients were looked at when they were computed.
     let anomaly = anomaly && !plan.is_update;
     let is_long = program.device.is_cpu() && plan.work > LONG_WORK;
+    let running = Timing::span(timing, if program.device.is_cpu() { Stage::Run } else { Stage::Encode });
     let ran = cpu::interruptible(plan.is_update, is_long, || match program.device.is_cpu() {
-        true => cpu::with_team(plan.work > TEAM_WORK, || launches(plan, program, &memory, &mut live, anomaly, &seen)),
-        false => run_gpu::launches(plan, program, &memory, &mut live, anomaly, &seen),
+        true => cpu::with_team(plan.work > TEAM_WORK, || launches(plan, program, &memory, &mut live, anomaly, &seen, timing)),
+        false => run_gpu::launches(plan, program, &memory, &mut live, anomaly, &seen, timing),
     });
+    drop(running);
+    let _keeping = Timing::span(timing, Stage::Keep);
     let ran = ran.and_then(|()| {
         live.settle()?;
         keep(plan, program, &mut memory, &mut live)
@@ -98,13 +105,18 @@ fn launches(
     live: &mut Live,
     anomaly: bool,
     seen: &(dyn Fn(usize, usize) + Sync),
+    timing: Option<&Timing>,
 ) -> Result<()> {
     for (i, (launch, prepared)) in plan.launches.iter().zip(&plan.prepared).enumerate() {
         if i % POLL_STRIDE == 0 || launch.shape.iter().product::<usize>() > POLL_ELEMS {
             cpu::poll()?;
         }
         seen(i, live.begin(plan.steps[i])?);
+        let lap = timing.map(|timing| (timing, now()));
         let ran = launch_one(plan, program, memory, launch, prepared);
+        if let Some((timing, begin)) = lap {
+            timing.lap(i, begin);
+        }
         if cpu::is_stopped() {
             return Err(Error::Interrupted);
         }

@@ -2,6 +2,7 @@
 use super::memory::{Live, Memory};
 use super::program::Program;
 use super::run::check_finite;
+use super::timing::Timing;
 use super::{Launch, Plan};
 use crate::backend::{Prepared, cpu, gpu};
 use crate::error::{Error, Result};
@@ -18,16 +19,18 @@ pub(super) fn launches(
     live: &mut Live,
     anomaly: bool,
     seen: &(dyn Fn(usize, usize) + Sync),
+    timing: Option<&Timing>,
 ) -> Result<()> {
     let index = program.device.gpu_index().ok_or(Error::Internal("plan: not an adapter"))?;
     let gpu = gpu::gpu(index)?;
     // An update is submitted whole: parameters are those before the step or after it.
-    let mut recording = gpu.record(plan.is_update)?;
+    let mut recording = gpu.record(plan.is_update, timing.map(|timing| timing.laps().clone()))?;
     for (i, (launch, prepared)) in plan.launches.iter().zip(&plan.prepared).enumerate() {
         if i % POLL_STRIDE == 0 {
             cpu::poll()?;
         }
         seen(i, live.begin(plan.steps[i])?);
+        recording.begin(i as u32);
         record(&mut recording, plan, program, memory, launch, prepared)?;
         if anomaly {
             recording.submit()?;

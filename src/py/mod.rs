@@ -28,6 +28,7 @@ mod logic;
 mod memory;
 mod object;
 mod options;
+mod profiler;
 mod random;
 mod reductions;
 mod report;
@@ -92,6 +93,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     budget::register(m)?;
     report::register(m)?;
     timeline::register(m)?;
+    profiler::register(m)?;
     devices::register(m)?;
     options::register(m)?;
     creation::register(m)?;

@@ -5,9 +5,9 @@ use super::tensor::{PyTensor, compute, wrap_all};
 use super::versions::{Change, Held, Noted, begin_journal, end_journal, note_again};
 use crate::checkpoint;
 use crate::device::Device;
-use crate::graph::{Log, Probe, Scope, TapeCore, Tensor, pooled_devices, pools, scope};
+use crate::graph::{Log, Probe, Scope, TapeCore, Tensor, next_id, pooled_devices, pools, scope};
 use crate::ops::custom;
-use crate::plan::evaluate_pending;
+use crate::plan::{evaluate_pending, name_replay};
 use crate::pool::PoolId;
 use crate::tape;
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use smallvec::smallvec;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::ThreadId;
 
 /// A run under way.
@@ -38,6 +38,8 @@ pub struct PyRun {
     given: usize,
     /// Numbers of the tapes around the first run.
     outer: Vec<u32>,
+    /// The number that the first node made in it may have.
+    first_node: AtomicU64,
     /// The innermost of them, its generation, and the generations of its pool and the persistent one.
     around: Option<(Arc<TapeCore>, u32)>,
     pools: Vec<(Device, PoolId, u64)>,
@@ -66,6 +68,7 @@ impl PyRun {
             inputs: Mutex::new(inputs),
             given,
             outer,
+            first_node: AtomicU64::new(0),
             around: innermost.map(|t| (t.clone(), t.generation.load(Relaxed))),
             pools,
             log: Mutex::default(),
@@ -148,6 +151,7 @@ impl PyRun {
             s.paused = false;
             s.log = Some(log);
         });
+        me.first_node.store(next_id(), Relaxed);
         let noted = begin_journal();
         let present = me.go_back(py);
         let thread = std::thread::current().id();
@@ -265,6 +269,7 @@ impl PyRun {
             return Err(PyRuntimeError::new_err("checkpoint: the segment has not run again"));
         };
         let inputs = std::mem::take(&mut *self.inputs.lock());
+        let replayed = self.first_node.load(Relaxed)..next_id();
         let pairs: Vec<(Tensor, Option<Tensor>)> = outputs
             .iter()
             .zip(&grads)
@@ -281,7 +286,10 @@ impl PyRun {
         let wrapped: Vec<Option<PyTensor>> = found.iter().map(|g| g.as_ref().and_then(|_| wrapped.next())).collect();
         if scope(|s| s.paused || s.tapes.is_empty()) {
             let all: Vec<Tensor> = found.into_iter().flatten().collect();
-            compute(py, || evaluate_pending(&all))?;
+            compute(py, || {
+                let _named = name_replay(&self.name, replayed);
+                evaluate_pending(&all)
+            })?;
         }
         Ok(wrapped)
     }

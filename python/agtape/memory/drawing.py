@@ -1,5 +1,6 @@
-"""Owns the drawing of stacked areas as SVG text, which needs no other package."""
+"""Owns the drawing of stacked areas and bars as SVG text, which needs no other package, and the way to matplotlib, which is one."""
 
+import importlib
 from html import escape
 
 # What was there before is grey and what plans leave behind yellow; the last one is for what has no layer of its own.
@@ -66,6 +67,66 @@ def stacked_areas(layers, title, x_label, format_y):
         parts.append(_text(right + 32, row + 10, name if len(name) <= 26 else name[:25] + "…", "start"))
         below = above
     return "".join([*parts, "</svg>"])
+
+
+def bars(rows, title, format_value):
+    """An SVG picture of horizontal bars from top to bottom.
+
+    Args:
+        rows: list of `(name, value)`.
+        title: text.
+        format_value: function from a value to its text.
+
+    Returns:
+        The picture as text.
+
+    >>> picture = bars([("a", 2.0), ("b", 1.0)], "two", str)
+    >>> picture.count("<rect"), picture.startswith("<svg")
+    (3, True)
+    """
+    height, left, right = _TOP + 24 * len(rows) + 12, 420, _WIDTH - 110
+    longest = max((value for _, value in rows), default=0) or 1
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
+        _text(20, 22, title, "start", "15"),
+    ]
+    for i, (name, value) in enumerate(rows):
+        top, width = _TOP + 24 * i, (right - left) * value / longest
+        parts.append(_text(left - 8, top + 14, name if len(name) <= 62 else name[:61] + "…", "end"))
+        parts.append(f'<rect x="{left}" y="{top}" width="{width:.1f}" height="18" fill="{COLOURS[-2]}"/>')
+        parts.append(_text(left + width + 6, top + 14, format_value(value), "start"))
+    return "".join([*parts, "</svg>"])
+
+
+def load_matplotlib(part, caller, instead):
+    """A part of matplotlib.
+
+    Args:
+        part: the module's name, such as "pyplot".
+        caller, instead: what is drawing, and what does without, for the message.
+
+    Returns:
+        The module.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is not installed.
+
+    >>> load_matplotlib("no_such_part", "f", "g()")
+    Traceback (most recent call last):
+    ...
+    ModuleNotFoundError: f: drawing with matplotlib needs it installed (pip install matplotlib); g() does without
+    """
+    try:
+        return importlib.import_module(f"matplotlib.{part}")
+    except ModuleNotFoundError as error:
+        if error.name is not None and not error.name.startswith("matplotlib"):
+            raise
+        raise ModuleNotFoundError(
+            f"{caller}: drawing with matplotlib needs it installed (pip install matplotlib); {instead} does without",
+            name="matplotlib",
+        ) from None
 
 
 def _area(x, y, below, above):

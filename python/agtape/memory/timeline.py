@@ -1,12 +1,11 @@
 """Owns the memory timeline: live bytes from launch to launch, by op and by segment, as figures, text and pictures."""
 
-import importlib
 import os
 from itertools import accumulate
 from pathlib import Path
 
 from agtape import _core
-from agtape.memory.drawing import COLOURS, stacked_areas
+from agtape.memory.drawing import COLOURS, load_matplotlib, stacked_areas
 from agtape.memory.record import Record, Tables, format_bytes, limited
 
 _HELD, _KEPT, _OTHERS, _OUTSIDE = "held before", "kept from earlier plans", "others", "no segment"
@@ -227,12 +226,4 @@ def _name_axes(ax, title):
 
 
 def _matplotlib(part):
-    try:
-        return importlib.import_module(f"matplotlib.{part}")
-    except ModuleNotFoundError as error:
-        if error.name is not None and not error.name.startswith("matplotlib"):
-            raise
-        raise ModuleNotFoundError(
-            "memory_timeline: drawing with matplotlib needs it installed (pip install matplotlib); save('name.svg') does without",
-            name="matplotlib",
-        ) from None
+    return load_matplotlib(part, "memory_timeline", "save('name.svg')")

@@ -154,7 +154,7 @@ pub fn on_gpu_as(
         .collect();
     let out_places: Vec<Place> = out_buffers.iter().map(at).collect();
     let scratch_places: Vec<Place> = scratch.iter().map(at).collect();
-    let mut recording = gpu.record(false).unwrap();
+    let mut recording = gpu.record(false, None).unwrap();
     recording
         .launch(&ready, &Operands { ins: &in_places, outs: &out_places, scratch: &scratch_places, args, op: "test", at: None })
         .unwrap();

@@ -2,8 +2,10 @@
 use super::adapter::{AdapterInfo, adapters, describe};
 use super::launch::Caps;
 use super::pipeline::Pipelines;
+use super::stopwatch::Stopwatch;
 use super::ticket::Tickets;
 use super::trouble::{Fault, Trouble, strikes};
+use crate::backend::clock::{Duty, OnDuty};
 use crate::backend::cpu;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -53,6 +55,7 @@ pub struct Gpu {
     pub(super) trouble: Arc<Trouble>,
     pub(super) pipelines: Pipelines,
     pub(super) tickets: Tickets,
+    pub(super) stopwatch: Stopwatch,
     pub(super) staging: Mutex<Vec<wgpu::Buffer>>,
     flights: Mutex<VecDeque<SubmissionIndex>>,
 }
@@ -99,14 +102,7 @@ pub fn is_open(index: usize) -> bool {
 
 /// Writes the compiled pipelines of every open device to disk.
 pub fn save_all() {
-    if !IS_ANY_OPEN.load(Relaxed) || cpu::is_child() {
-        return;
-    }
-    for slot in OPEN.iter() {
-        if let Some(gpu) = &*slot.lock() {
-            gpu.save_pipelines();
-        }
-    }
+    all_open().iter().for_each(|gpu| gpu.save_pipelines());
 }
 
 /// Whether an environment variable is set to something else than 0.
@@ -114,16 +110,31 @@ pub(super) fn is_on(variable: &str) -> bool {
     std::env::var(variable).is_ok_and(|v| !v.is_empty() && v != "0")
 }
 
+/// Every open device.
+pub(super) fn all_open() -> Vec<Arc<Gpu>> {
+    if !IS_ANY_OPEN.load(Relaxed) || cpu::is_child() {
+        return Vec::new();
+    }
+    OPEN.iter().filter_map(|slot| slot.lock().clone()).collect()
+}
+
+/// What is used of what an adapter has, but for what test switches take away.
+fn features(available: Features) -> Features {
+    let (ints, stamps) = (Features::SHADER_INT64, Features::TIMESTAMP_QUERY);
+    let mut features = available & (Features::IMMEDIATES | Features::SUBGROUP | Features::PIPELINE_CACHE | ints | stamps);
+    for (variable, feature) in [("AGTAPE_NO_INT64", ints), ("AGTAPE_NO_TIMESTAMPS", stamps)] {
+        if is_on(variable) {
+            features.remove(feature);
+        }
+    }
+    features
+}
+
 impl Gpu {
     fn open(index: usize) -> Result<Gpu> {
         let adapter = &adapters()[index];
         let name = if index == 0 { "gpu".to_owned() } else { format!("gpu:{index}") };
-        let wanted = Features::IMMEDIATES | Features::SHADER_INT64 | Features::SUBGROUP | Features::PIPELINE_CACHE;
-        let mut features = adapter.features() & wanted;
-        // A test switch: what an adapter without 64-bit integers does.
-        if is_on("AGTAPE_NO_INT64") {
-            features.remove(Features::SHADER_INT64);
-        }
+        let features = features(adapter.features());
         let limits = adapter.limits();
         let opened = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
             label: Some("agtape"),
@@ -151,8 +162,9 @@ impl Gpu {
         };
         let pipelines = Pipelines::new(&device, &raw, features);
         let tickets = Tickets::new(&device);
+        let stopwatch = Stopwatch::new(&queue, features);
         let (staging, flights) = (Mutex::default(), Mutex::default());
-        Ok(Gpu { device, queue, name, info, caps, limits, trouble, pipelines, tickets, staging, flights })
+        Ok(Gpu { device, queue, name, info, caps, limits, trouble, pipelines, tickets, stopwatch, staging, flights })
     }
 
     /// Fails if the device is lost or has reported an error since the last look.
@@ -221,7 +233,10 @@ impl Gpu {
         if strikes(Fault::Submit) {
             return Err(Error::device(format!("{}: a submission failed", self.name)));
         }
-        let index = self.queue.submit([commands]);
+        let index = {
+            let _submitting = OnDuty::begin(Duty::Submit);
+            self.queue.submit([commands])
+        };
         let oldest = {
             let mut flights = self.flights.lock();
             flights.push_back(index.clone());
@@ -236,6 +251,7 @@ impl Gpu {
 
     /// Waits for a submission, or for all; the user's interrupt is looked for meanwhile.
     pub(super) fn wait(&self, index: Option<SubmissionIndex>) -> Result<()> {
+        let _waiting = OnDuty::begin(Duty::Wait);
         // Short work ends sooner than a blocked thread wakes up; a processor that plays the GPU needs the core itself.
         let spins_until = (!self.info.is_software).then(|| Instant::now() + SPIN);
         loop {

@@ -2,9 +2,12 @@
 use super::device::{Buffer, Gpu};
 use super::launch::{Dispatch, Prepared, Slot, Word};
 use super::pipeline::{GroupKey, Pipeline};
+use super::stopwatch::Watch;
+use crate::backend::clock::Laps;
 use crate::error::{Error, Result};
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
-use wgpu::{BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding};
+use wgpu::{BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding, ComputePass};
 
 /// Where bindings may start: every adapter allows multiples of this.
 const ALIGN: usize = 256;
@@ -81,13 +84,15 @@ impl Ready {
 
 /// Dispatches that have not been submitted yet.
 pub struct Recording<'a> {
-    gpu: &'a Gpu,
+    pub(super) gpu: &'a Gpu,
     /// Everything goes in one submission.
     is_whole: bool,
     /// Some launch may refuse a value.
     has_tickets: bool,
     commands: Vec<Command>,
     words: Vec<u32>,
+    /// Somebody wants to know how long each launch takes.
+    watch: Option<Watch>,
 }
 
 impl Gpu {
@@ -114,10 +119,11 @@ impl Gpu {
         Ok(Ready { dispatches, scratch: prepared.scratch })
     }
 
-    /// Begins to record. `is_whole` says that nothing is submitted before all is recorded.
-    pub fn record(&self, is_whole: bool) -> Result<Recording<'_>> {
+    /// Begins to record. `is_whole` says that nothing is submitted before all is recorded; `laps` hears how long launches take.
+    pub fn record(&self, is_whole: bool, laps: Option<Arc<Laps>>) -> Result<Recording<'_>> {
         self.check()?;
-        Ok(Recording { gpu: self, is_whole, has_tickets: false, commands: Vec::new(), words: Vec::new() })
+        let watch = laps.map(Watch::new);
+        Ok(Recording { gpu: self, is_whole, has_tickets: false, commands: Vec::new(), words: Vec::new(), watch })
     }
 
     /// How many pipelines the device has compiled.
@@ -132,6 +138,13 @@ impl Gpu {
 }
 
 impl Recording<'_> {
+    /// Says which launch of its plan the next one is.
+    pub fn begin(&mut self, launch: u32) {
+        if let Some(watch) = &mut self.watch {
+            watch.begin(launch, self.commands.len());
+        }
+    }
+
     /// Adds a launch.
     pub fn launch(&mut self, ready: &Ready, operands: &Operands) -> Result<()> {
         for step in &ready.dispatches {
@@ -231,32 +244,51 @@ impl Recording<'_> {
     /// Hands what was recorded to the device, which does it after all that came before.
     pub fn submit(&mut self) -> Result<()> {
         if self.commands.is_empty() {
+            self.watch = self.watch.take().map(Watch::skip);
             return Ok(());
         }
-        let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
-        {
-            let mut pass = encoder.begin_compute_pass(&Default::default());
-            let mut bound = 0;
-            for command in &self.commands {
-                if bound != command.pipeline.id {
-                    bound = command.pipeline.id;
-                    pass.set_pipeline(&command.pipeline.raw);
-                }
-                pass.set_bind_group(0, &command.group, &[]);
-                let (from, to) = command.words;
-                if to > from {
-                    pass.set_immediates(0, bytemuck::cast_slice(&self.words[from as usize..to as usize]));
-                }
-                let [x, y, z] = command.groups;
-                pass.dispatch_workgroups(x, y, z);
+        let submitted = match self.watch.take() {
+            None => self.submit_at_once(),
+            Some(watch) => {
+                let submitted = self.submit_watched(&watch);
+                self.watch = Some(watch.rest());
+                submitted
             }
-        }
+        };
         self.commands.clear();
         self.words.clear();
-        let submitted = self.gpu.submit(encoder.finish());
         if std::mem::take(&mut self.has_tickets) {
             self.gpu.tickets.mark_unseen();
         }
-        submitted.map(|_| ())
+        submitted
+    }
+
+    fn submit_at_once(&self) -> Result<()> {
+        let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
+        self.encode(&mut encoder.begin_compute_pass(&Default::default()), 0..self.commands.len());
+        self.gpu.submit(encoder.finish()).map(|_| ())
+    }
+
+    /// How many dispatches are recorded.
+    pub(super) fn command_count(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Encodes some of what was recorded.
+    pub(super) fn encode(&self, pass: &mut ComputePass, range: Range<usize>) {
+        let mut bound = 0;
+        for command in &self.commands[range] {
+            if bound != command.pipeline.id {
+                bound = command.pipeline.id;
+                pass.set_pipeline(&command.pipeline.raw);
+            }
+            pass.set_bind_group(0, &command.group, &[]);
+            let (from, to) = command.words;
+            if to > from {
+                pass.set_immediates(0, bytemuck::cast_slice(&self.words[from as usize..to as usize]));
+            }
+            let [x, y, z] = command.groups;
+            pass.dispatch_workgroups(x, y, z);
+        }
     }
 }

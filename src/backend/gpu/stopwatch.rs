@@ -1,0 +1,270 @@
+//! How long launches take on a device: each has a pass of its own whose begin and end the device stamps, or where it cannot, a submission
+//! of its own that is waited for.
+use super::device::all_open;
+use super::execute::Recording;
+use crate::backend::clock::{Lap, Laps, now};
+use crate::error::{Error, Result};
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
+use wgpu::{
+    Buffer, BufferDescriptor, BufferUsages, CommandEncoder, ComputePassDescriptor, ComputePassTimestampWrites, Features, MapMode,
+    QuerySet, QuerySetDescriptor, QueryType, Queue,
+};
+
+/// Launches whose stamps are read together.
+const MAX_LAUNCHES: usize = 512;
+/// Bytes of a stamp.
+const STAMP: u64 = 8;
+/// Sets that are kept to be used again.
+const MAX_FREE: usize = 4;
+/// Bits behind the point of a clock's period.
+const PERIOD_BITS: u32 = 20;
+/// How long another thread may take to pass on what the device has done.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The launches of a recording that is timed.
+pub(super) struct Watch {
+    laps: Arc<Laps>,
+    /// Launches, and the first command of each.
+    starts: Vec<(u32, usize)>,
+}
+
+impl Watch {
+    pub fn new(laps: Arc<Laps>) -> Watch {
+        Watch { laps, starts: Vec::new() }
+    }
+
+    pub fn begin(&mut self, launch: u32, command: usize) {
+        self.starts.push((launch, command));
+    }
+
+    /// For what is recorded after these launches.
+    pub fn rest(self) -> Watch {
+        Watch::new(self.laps)
+    }
+
+    /// The same, when nothing has to be done for the launches so far.
+    pub fn skip(self) -> Watch {
+        self.starts.iter().for_each(|&(launch, _)| self.laps.skip(launch));
+        self.rest()
+    }
+
+    /// The commands of each launch, of so many.
+    fn parts(&self, commands: usize) -> Vec<(u32, Range<usize>)> {
+        let ends = self.starts.iter().skip(1).map(|&(_, first)| first).chain([commands]);
+        self.starts.iter().zip(ends).map(|(&(launch, first), end)| (launch, first..end)).collect()
+    }
+}
+
+/// Where a device leaves its stamps, and where they are read.
+#[derive(Debug)]
+struct Stamps {
+    set: QuerySet,
+    resolved: Buffer,
+    staging: Buffer,
+}
+
+impl Stamps {
+    fn new(device: &wgpu::Device) -> Stamps {
+        let count = 2 * MAX_LAUNCHES as u32;
+        let buffer = |usage| {
+            let size = u64::from(count) * STAMP;
+            device.create_buffer(&BufferDescriptor { label: Some("stamps"), size, usage, mapped_at_creation: false })
+        };
+        Stamps {
+            set: device.create_query_set(&QuerySetDescriptor { label: Some("stamps"), ty: QueryType::Timestamp, count }),
+            resolved: buffer(BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC),
+            staging: buffer(BufferUsages::MAP_READ | BufferUsages::COPY_DST),
+        }
+    }
+
+    /// Has the first `count` stamps brought to where they are read; the receiver hears when they are there.
+    fn fetch(&self, encoder: &mut CommandEncoder, count: usize) -> Receiver<bool> {
+        let bytes = count as u64 * STAMP;
+        encoder.resolve_query_set(&self.set, 0..count as u32, &self.resolved, 0);
+        encoder.copy_buffer_to_buffer(&self.resolved, 0, &self.staging, 0, Some(bytes));
+        let (send, mapped) = channel();
+        encoder.map_buffer_on_submit(&self.staging, MapMode::Read, ..bytes, move |done| {
+            let _ = send.send(done.is_ok());
+        });
+        mapped
+    }
+
+    /// The begin and end of so many launches, in ticks.
+    fn read(&self, launches: usize) -> Option<Vec<(u64, u64)>> {
+        let view = self.staging.slice(..2 * launches as u64 * STAMP).get_mapped_range().ok()?;
+        let tick = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |ticks, &byte| ticks << 8 | u64::from(byte));
+        Some(view.chunks_exact(2 * STAMP as usize).map(|pair| (tick(&pair[..8]), tick(&pair[8..]))).collect())
+    }
+}
+
+/// Stamps on their way.
+#[derive(Debug)]
+struct Flight {
+    stamps: Stamps,
+    launches: Vec<u32>,
+    laps: Arc<Laps>,
+    submitted: u64,
+    mapped: Receiver<bool>,
+}
+
+/// The stopwatch of a device.
+#[derive(Debug)]
+pub(super) struct Stopwatch {
+    /// Nanoseconds of a tick, with `PERIOD_BITS` bits behind the point; 0 where the device has no clock.
+    period: u128,
+    flights: Mutex<Vec<Flight>>,
+    free: Mutex<Vec<Stamps>>,
+}
+
+impl Stopwatch {
+    pub fn new(queue: &Queue, features: Features) -> Stopwatch {
+        let has_clock = features.contains(Features::TIMESTAMP_QUERY);
+        let nanoseconds = if has_clock { f64::from(queue.get_timestamp_period()) } else { 0.0 };
+        let period = (nanoseconds * f64::from(1u32 << PERIOD_BITS)) as u128;
+        Stopwatch { period, flights: Mutex::default(), free: Mutex::default() }
+    }
+
+    fn take(&self, device: &wgpu::Device) -> Stamps {
+        self.free.lock().pop().unwrap_or_else(|| Stamps::new(device))
+    }
+
+    fn nanoseconds(&self, ticks: u64) -> u64 {
+        ((u128::from(ticks) * self.period) >> PERIOD_BITS) as u64
+    }
+
+    /// Passes on the stamps that have come.
+    fn collect(&self) {
+        let mut flights = self.flights.lock();
+        let mut at = 0;
+        while at < flights.len() {
+            match flights[at].mapped.try_recv() {
+                Err(TryRecvError::Empty) => at += 1,
+                Ok(true) => self.land(flights.swap_remove(at)),
+                // The device is lost: its launches have no times.
+                Ok(false) | Err(TryRecvError::Disconnected) => drop(flights.swap_remove(at)),
+            }
+        }
+    }
+
+    fn land(&self, flight: Flight) {
+        let Flight { stamps, launches, laps, submitted, .. } = flight;
+        for (&launch, (begin, end)) in launches.iter().zip(stamps.read(launches.len()).unwrap_or_default()) {
+            let (begin, end) = (self.nanoseconds(begin), self.nanoseconds(end.max(begin)));
+            laps.push(Lap { launch, begin, end, submitted: Some(submitted) });
+        }
+        stamps.staging.unmap();
+        let mut free = self.free.lock();
+        if free.len() < MAX_FREE {
+            free.push(stamps);
+        }
+    }
+
+    fn is_landed(&self) -> bool {
+        self.flights.lock().is_empty()
+    }
+}
+
+impl Recording<'_> {
+    /// Hands over what was recorded so that the device tells how long each launch takes.
+    pub(super) fn submit_watched(&self, watch: &Watch) -> Result<()> {
+        let parts = watch.parts(self.command_count());
+        match self.gpu.stopwatch.period {
+            0 => self.submit_one_by_one(watch, parts),
+            _ => self.submit_stamped(watch, &parts),
+        }
+    }
+
+    fn submit_stamped(&self, watch: &Watch, parts: &[(u32, Range<usize>)]) -> Result<()> {
+        let gpu = self.gpu;
+        gpu.stopwatch.collect();
+        let mut encoder = gpu.device.create_command_encoder(&Default::default());
+        let mut flights = Vec::new();
+        for part in parts.chunks(MAX_LAUNCHES) {
+            let stamps = gpu.stopwatch.take(&gpu.device);
+            for (i, (_, range)) in part.iter().enumerate() {
+                let timestamp_writes = Some(ComputePassTimestampWrites {
+                    query_set: &stamps.set,
+                    beginning_of_pass_write_index: Some(2 * i as u32),
+                    end_of_pass_write_index: Some(2 * i as u32 + 1),
+                });
+                let pass = ComputePassDescriptor { label: None, timestamp_writes };
+                self.encode(&mut encoder.begin_compute_pass(&pass), range.clone());
+            }
+            let mapped = stamps.fetch(&mut encoder, 2 * part.len());
+            let launches = part.iter().map(|&(launch, _)| launch).collect();
+            flights.push(Flight { stamps, launches, laps: watch.laps.clone(), submitted: 0, mapped });
+        }
+        let commands = encoder.finish();
+        let submitted = now();
+        gpu.submit(commands)?;
+        flights.iter_mut().for_each(|flight| flight.submitted = submitted);
+        gpu.stopwatch.flights.lock().append(&mut flights);
+        Ok(())
+    }
+
+    fn submit_one_by_one(&self, watch: &Watch, parts: Vec<(u32, Range<usize>)>) -> Result<()> {
+        let gpu = self.gpu;
+        // What the device still has to do is none of the first launch's time.
+        gpu.wait(None)?;
+        for (launch, range) in parts {
+            let mut encoder = gpu.device.create_command_encoder(&Default::default());
+            self.encode(&mut encoder.begin_compute_pass(&Default::default()), range);
+            let commands = encoder.finish();
+            let begin = now();
+            let index = gpu.submit(commands)?;
+            gpu.wait(Some(index))?;
+            watch.laps.push(Lap { launch, begin, end: now(), submitted: None });
+        }
+        Ok(())
+    }
+}
+
+/// Waits for the stamps that are on their way from every open device. A device that fails has no more to tell.
+pub fn settle_laps() -> Result<()> {
+    for gpu in all_open() {
+        let until = Instant::now() + PATIENCE;
+        gpu.stopwatch.collect();
+        while !gpu.stopwatch.is_landed() && Instant::now() < until {
+            match gpu.wait(None) {
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(_) => break,
+                // Another thread that waits too may have been handed the answer, and be about to pass it on.
+                Ok(()) => std::thread::yield_now(),
+            }
+            gpu.stopwatch.collect();
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_the_commands_of_a_launch_end_where_the_next_one_begins() {
+        let mut watch = Watch::new(Arc::default());
+        watch.begin(3, 0);
+        watch.begin(5, 2);
+        watch.begin(6, 2);
+        assert_eq!(watch.parts(7), [(3, 0..2), (5, 2..2), (6, 2..7)]);
+        assert!(watch.rest().parts(0).is_empty());
+    }
+
+    #[test]
+    fn test_ticks_keep_their_last_digit_where_the_clock_counts_from_long_ago() {
+        let watch = |nanoseconds: f64| Stopwatch {
+            period: (nanoseconds * f64::from(1u32 << PERIOD_BITS)) as u128,
+            flights: Mutex::default(),
+            free: Mutex::default(),
+        };
+        assert_eq!(watch(1.0).nanoseconds(1_700_000_000_000_000_001), 1_700_000_000_000_000_001);
+        assert_eq!(watch(52.0).nanoseconds(1 << 36), 52 << 36);
+        assert_eq!(watch(0.5).nanoseconds(7), 3);
+    }
+}

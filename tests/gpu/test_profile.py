@@ -1,0 +1,155 @@
+"""The profile on a GPU: launches as the plans count them, timed by the device's own clock or by waiting, and the same numbers computed."""
+
+import json
+
+import agtape as ag
+import numpy as np
+import pytest
+from agtape import _core
+from fresh_process import run_json
+
+
+def leaf(*shape):
+    x = ag.tensor(np.random.default_rng(0).standard_normal(shape).astype(np.float32), device="gpu")
+    ag.eval(x)
+    return x
+
+
+def training_step():
+    ag.manual_seed(0)
+    model = ag.nn.Sequential(ag.nn.Linear(16, 32), ag.nn.ReLU(), ag.nn.Linear(32, 4)).to("gpu")
+    opt = ag.optim.Adam(model.parameters())
+    x, y = leaf(64, 16), ag.tensor(np.arange(64) % 4, device="gpu")
+    ag.eval(y, *model.parameters())
+
+    def step():
+        with ag.grad_tape():
+            loss = ag.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        launches = len(_core.last_plan_launches())
+        opt.step()
+        launches += len(_core.last_plan_launches())
+        opt.zero_grad()
+        return launches, loss
+
+    return step
+
+
+def test_launches_are_those_of_the_plans_and_times_lie_within_the_block():
+    step = training_step()
+    step()
+    with ag.profile() as p:
+        listed = sum(step()[0] for _ in range(10))
+    assert p.launches == listed == sum(row["count"] for row in p.rows) > 50
+    assert {row["device"] for row in p.rows} == {"gpu"} and p.notes == []
+    kernels = sum(row["total_ms"] for row in p.rows)
+    assert 0 < kernels <= p.wall_ms
+    assert all(row["total_ms"] > 0 for row in p.rows)
+    assert {"record", "hash", "look up", "bind", "encode", "submit", "wait", "keep"} <= set(p.stages)
+    assert sum(p.stages.values()) == pytest.approx(p.wall_ms, rel=1e-9)
+
+
+def test_bytes_and_operations_are_those_of_the_cpu():
+    for make, kernel, read, written, flops in (
+        (lambda: leaf(20, 30) @ leaf(30, 40), "matmul", 4 * 1800, 4 * 800, 48000),
+        (lambda: leaf(50, 7) + leaf(7), "fused", 4 * 357, 4 * 350, 350),
+        (lambda: leaf(50, 7).sum(), "sum", 4 * 350, 4, 350),
+    ):
+        with ag.profile() as p:
+            ag.eval(make())
+        (row,) = p.rows
+        assert (row["kernel"], row["bytes_read"], row["bytes_written"], row["flops"]) == (kernel, read, written, flops)
+
+
+def test_profiled_values_are_the_same_bits():
+    def losses(profiles):
+        step = training_step()
+        values = []
+        for _ in range(3):
+            if profiles:
+                with ag.profile():
+                    values.append(step()[1].item())
+            else:
+                values.append(step()[1].item())
+        return values
+
+    assert losses(False) == losses(True)
+
+
+def test_many_launches_in_one_plan_are_all_timed():
+    x = leaf(8)
+    with ag.options(fuse=False), ag.profile() as p:
+        y = x
+        for _ in range(1500):
+            y = y + 1
+        ag.eval(y)
+    (row,) = p.rows
+    assert row["count"] == p.launches == 1500 and p.evaluations == 1 and p.notes == []
+    assert np.allclose(y.numpy(), x.numpy() + 1500, rtol=1e-3)
+
+
+def test_the_trace_has_the_device_as_a_process(tmp_path):
+    step = training_step()
+    with ag.profile() as p:
+        step()
+    p.save(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    kernels = [e for e in events if e.get("cat") == "kernel"]
+    assert len(kernels) == p.launches and {e["pid"] for e in kernels} == {2}
+    assert {"name": "device gpu"} in [e["args"] for e in events if e["ph"] == "M"]
+    submits = [e["ts"] for e in events if e["name"] == "submit"]
+    # None begins before anything was handed over.
+    assert all(e["ts"] >= min(submits) - 1e3 and e["dur"] >= 0 for e in kernels)
+
+
+def test_a_device_without_a_clock_is_waited_for():
+    program = """
+    import json
+    import agtape as ag
+    x = ag.ones(1000, device="gpu")
+    w = ag.param([2.0], device="gpu")
+    opt = ag.optim.Adam([w])
+    with ag.profile() as p:
+        y = (x.cumsum(0) * 2).sum()
+        ag.eval(y)
+        with ag.grad_tape():
+            loss = (w * w).sum()
+        loss.backward()
+        opt.step()
+    kernels = sum(row["total_ms"] for row in p.rows)
+    print(json.dumps([y.item(), w.item(), p.launches, kernels <= p.wall_ms, min(r["total_ms"] for r in p.rows) > 0, p.notes]))
+    """
+    total, weight, launches, is_within, is_positive, notes = run_json(program, AGTAPE_NO_TIMESTAMPS="1")
+    assert total == 1001000.0 and weight == pytest.approx(1.999, abs=1e-5)
+    assert launches >= 4 and is_within and is_positive
+    assert len(notes) == 1 and "gpu has no clock" in notes[0]
+
+
+def test_a_lost_device_leaves_it_closed():
+    program = """
+    import json
+    import agtape as ag
+    from agtape import _core
+    x = ag.ones(1000, device="gpu")
+    ag.eval(x)
+    p = ag.profile()
+    try:
+        with p:
+            ag.eval(x + 1)
+            _core.inject_fault("lose", 0)
+            ag.eval(x + 2)
+    except ag.DeviceError:
+        pass
+    cpu = ag.eval(ag.ones(3) + 1)
+    print(json.dumps([p.evaluations, len(p._profiler.figures()["evaluations"])]))
+    """
+    assert run_json(program) == [1, 1]
+
+
+def test_peaks_are_measured_on_the_device():
+    x = leaf(100, 100)
+    with ag.profile() as p:
+        ag.eval(x @ x)
+    peaks = p.peaks()["gpu"]
+    assert peaks["gb_per_s"] > 0.01 and peaks["gflop_per_s"] > 0.01
+    assert 0 < p.rows[0]["fraction_of_peak"]
