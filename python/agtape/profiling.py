@@ -46,9 +46,10 @@ class profile(Tables):
         TypeError, ValueError: peaks is something else.
 
     >>> import agtape as ag
-    >>> x = ag.eval(ag.rand(100, 100))
+    >>> x = ag.rand(100, 100)
+    >>> ag.eval(x)
     >>> with ag.profile() as p:
-    ...     y = ag.eval(x @ x)
+    ...     ag.eval(x @ x)
     >>> row = p.rows[0]
     >>> row["kernel"], row["shape"], row["terms"], row["count"], row["flops"], row["bytes_read"]
     ('matmul', (100, 100), 100, 1, 2000000, 80000)

@@ -140,7 +140,7 @@ def test_a_lost_device_leaves_it_closed():
             ag.eval(x + 2)
     except ag.DeviceError:
         pass
-    cpu = ag.eval(ag.ones(3) + 1)
+    ag.eval(ag.ones(3) + 1)
     print(json.dumps([p.evaluations, len(p._profiler.figures()["evaluations"])]))
     """
     assert run_json(program) == [1, 1]
