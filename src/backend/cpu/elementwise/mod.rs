@@ -10,7 +10,7 @@ pub(crate) mod machine;
 #[cfg(test)]
 mod reference;
 mod step;
-mod stream;
+pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 mod unary;
