@@ -6,11 +6,15 @@ import subprocess
 import sys
 import textwrap
 
+import agtape as ag
+from on_device import is_adapter
+
 
 def run_python(code, *arguments, timeout=120, **environment):
-    """Run code in a new interpreter that must end well and warn of nothing; returns what it printed."""
+    """Run code in a new interpreter that must end well and warn of nothing, on the present default device; returns what it printed."""
+    begin = f"import agtape\nagtape.set_default_device({ag.get_default_device()!r})\n" if is_adapter() else ""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)],
+        [sys.executable, "-W", "error", "-c", begin + textwrap.dedent(code), *map(str, arguments)],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -13,8 +13,8 @@ def class_bytes(count):
 
 
 def active():
-    """Active pool bytes of the CPU."""
-    return ag.memory_stats("cpu").active
+    """Active pool bytes of the device that new tensors lie on."""
+    return ag.memory_stats().active
 
 
 def evaluations():

@@ -40,6 +40,8 @@ pub(super) enum Home {
 
 /// Kept temporaries are in use to the end.
 pub(super) const FOREVER: u32 = u32::MAX;
+/// Bytes of which adapters let bindings start at multiples.
+const BINDING_STEP: usize = 256;
 
 /// The slots of a lowered program.
 pub(super) struct Slots<'a> {
@@ -96,10 +98,13 @@ pub(super) fn place(program: &Program, lowered: &Lowered) -> Placement {
 /// offsets in one buffer for the rest.
 pub(super) fn place_tightly(program: &Program, lowered: &Lowered, small: usize) -> Placement {
     let slots = Slots::new(program, lowered);
-    let lent = lend(&slots.slots, small);
+    let mut in_common = match program.device.is_cpu() {
+        true => slots.slots.clone(),
+        false => whole_steps(&slots.slots, BINDING_STEP),
+    };
+    let lent = lend(&in_common, small);
     let mut buffers = Vec::new();
     let mut of_slot = vec![0; slots.slots.len()];
-    let mut in_common = slots.slots.clone();
     for (s, slot) in slots.slots.iter().enumerate() {
         if slot.to == FOREVER {
             of_slot[s] = buffers.len() as u32;
@@ -116,6 +121,16 @@ pub(super) fn place_tightly(program: &Program, lowered: &Lowered, small: usize) 
         (None, FOREVER) => Place::Buffer(of_slot[s]),
         (None, _) => Place::Arena(offsets[s]),
     })
+}
+
+/// The slots with as much memory for each that ends that the next can begin at a multiple of `step`: a binding that had to start before its
+/// slot could end before it too.
+fn whole_steps(slots: &[Slot], step: usize) -> Vec<Slot> {
+    let whole = |slot: &Slot| match slot.to {
+        FOREVER => *slot,
+        _ => Slot { bytes: slot.bytes.next_multiple_of(step), ..*slot },
+    };
+    slots.iter().map(whole).collect()
 }
 
 /// Bytes that begin with each launch, and that end after it.
@@ -255,4 +270,33 @@ pub(super) fn peak(steps: &[Step]) -> usize {
         live -= step.dead;
     }
     peak
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn test_g03_bindings_start_where_their_slots_do(
+            raw in proptest::collection::vec((1usize..40, 0u32..40, 0u32..20, 0u8..3), 1..60)
+        ) {
+            let mut slots: Vec<Slot> = raw
+                .iter()
+                .map(|&(size, from, life, kept)| {
+                    Slot { bytes: class_bytes(size * 64), from, to: if kept == 0 { FOREVER } else { from + life } }
+                })
+                .collect();
+            slots.sort_by_key(|s| s.from);
+            let whole = whole_steps(&slots, BINDING_STEP);
+            for (place, (slot, whole)) in lend(&whole, 1536).iter().zip(slots.iter().zip(&whole)) {
+                prop_assert!(whole.bytes >= slot.bytes && (slot.to != FOREVER || whole.bytes == slot.bytes));
+                prop_assert!(place.is_none_or(|(_, offset)| offset % BINDING_STEP == 0));
+            }
+            prop_assert!(offsets(&whole, 0).0.iter().all(|offset| offset % BINDING_STEP == 0));
+        }
+    }
 }

@@ -174,7 +174,8 @@ pub fn save_pipelines(py: Python<'_>) {
     py.detach(gpu::save_all);
 }
 
-/// Makes the n-th call from now on at a point ("allocate", "map", "submit", "lose") fail; a negative number takes that back. For tests.
+/// Makes the n-th call from now on at a point ("allocate", "map", "submit", "lose", "land") fail; a negative number takes that back. For
+/// tests.
 #[pyfunction]
 pub fn inject_fault(point: &str, n: i64) -> PyResult<()> {
     let fault = match point {
@@ -182,6 +183,7 @@ pub fn inject_fault(point: &str, n: i64) -> PyResult<()> {
         "map" => gpu::Fault::Map,
         "submit" => gpu::Fault::Submit,
         "lose" => gpu::Fault::Lose,
+        "land" => gpu::Fault::Land,
         other => return Err(pyo3::exceptions::PyValueError::new_err(format!("inject_fault: unknown point {other:?}"))),
     };
     gpu::inject(fault, n);

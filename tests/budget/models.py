@@ -134,7 +134,7 @@ class Step:
                     self.value = loss.item()
             loss.backward()
         self.peak, self.plan = scope.peak, ag.last_plan()
-        self.reserved = ag.memory_stats("cpu").reserved
+        self.reserved = ag.memory_stats().reserved
         self.launches = _core.last_plan_launches()
         self.grads = [p.grad.numpy().copy() for p in model.params]
         self.grad_bytes = sum(class_bytes(p.grad.nbytes) for p in model.params)

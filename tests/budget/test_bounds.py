@@ -4,6 +4,7 @@ import agtape as ag
 import numpy as np
 import pytest
 from budget.models import Chain, Lookup, Mlp, Shared, Skips, Step, Transformer, peak_of, work_of
+from on_device import assert_same_bits
 from pool_bytes import class_bytes
 
 MODELS = {
@@ -41,8 +42,7 @@ def check(step, plain, budget, roomy):
     assert step.plan.work == work_of(step.launches)
     assert step.plan.work_ratio == pytest.approx(step.plan.work / roomy.plan.work, abs=1e-12)
     assert step.plan.kernels == roomy.plan.kernels + step.plan.rebuilds == len(step.launches)
-    for ours, theirs in zip(step.grads, plain.grads):
-        assert ours.tobytes() == theirs.tobytes()
+    assert_same_bits(step.grads, plain.grads)
 
 
 @pytest.mark.promise("B01")
@@ -145,8 +145,7 @@ def test_B02_budget_and_segments_combine():
     for budget in (smallest, (smallest + segmented.peak) // 2):
         step = Step(model, budget)
         assert step.peak <= budget
-        for ours, theirs in zip(step.grads, plain.grads):
-            assert ours.tobytes() == theirs.tobytes()
+        assert_same_bits(step.grads, plain.grads)
 
 
 def test_deterministic_off_rebuilds_nothing():
@@ -181,5 +180,5 @@ def test_deterministic_off_computes_nothing_again_after_a_read_either():
         with ag.options(deterministic=deterministic):
             step = Step(model, budget, read_loss=True)
         kernels.append(step.plan.kernels)
-        assert all(ours.tobytes() == theirs.tobytes() for ours, theirs in zip(step.grads, plain.grads))
+        assert_same_bits(step.grads, plain.grads)
     assert kernels[0] == kernels[1]

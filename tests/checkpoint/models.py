@@ -1,22 +1,28 @@
-"""Owns what the checkpoint tests share: small models in float64, their gradients with and without segments, and counting calls."""
+"""Owns what the checkpoint tests share: small models in the widest float type, their gradients with and without segments, and counting calls."""
 
 import agtape as ag
 import numpy as np
+from on_device import assert_close, float_type, item_bytes
+from pool_bytes import class_bytes
 
 WIDTH, BATCH = 8, 16
-VALUE_BYTES = WIDTH * BATCH * 8
 REPLAYS = ("trace", "call")
 
 
 def weights(n, seed=0, width=WIDTH):
     """Fresh leaves with the same values every time."""
     rng = np.random.default_rng(seed)
-    return [ag.param(rng.standard_normal((width, width)) / np.sqrt(width)) for _ in range(n)]
+    return [ag.param(rng.standard_normal((width, width)) / np.sqrt(width), dtype=float_type()) for _ in range(n)]
 
 
 def batch(seed=1, rows=BATCH, width=WIDTH):
     """An input without a gradient."""
-    return ag.tensor(np.random.default_rng(seed).standard_normal((rows, width)))
+    return ag.tensor(np.random.default_rng(seed).standard_normal((rows, width)), dtype=float_type())
+
+
+def value_bytes(rows=BATCH, width=WIDTH):
+    """Pool bytes of a layer's value."""
+    return class_bytes(rows * width * item_bytes())
 
 
 def block(h, w):
@@ -48,11 +54,11 @@ def gradients(build, leaves):
 
 def assert_equal(found, expected, rtol=1e-12):
     """Losses and gradients that agree as the promises say, `None` where the other has none."""
-    np.testing.assert_allclose(found[0], expected[0], rtol=rtol)
+    assert_close(found[0], expected[0], rtol=rtol)
     assert [g is None for g in found[1]] == [g is None for g in expected[1]]
     for a, b in zip(found[1], expected[1]):
         if b is not None:
-            np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-300)
+            assert_close(a, b, rtol=rtol, atol=1e-300)
 
 
 class Counted:

@@ -7,7 +7,9 @@ import weakref
 import agtape as ag
 import numpy as np
 import pytest
-from checkpoint.models import REPLAYS, Counted, batch, block, gradients, weights
+from checkpoint.models import REPLAYS, Counted, assert_equal, batch, block, gradients, plain, segment, weights
+from on_device import assert_close, float_type
+from pool_bytes import active
 
 
 class Layer:
@@ -73,12 +75,69 @@ def test_C20_every_kind_of_callable_works_and_is_let_go(replay, form):
         with ag.grad_tape():
             loss = ag.checkpoint(forms(w)[form], x @ w, replay=replay).sum()
         loss.backward()
-        np.testing.assert_allclose(w.grad.numpy(), expected, rtol=1e-12)
+        assert_close(w.grad.numpy(), expected, rtol=1e-12)
         if form not in ("builtin", "method"):  # these have no weak references
             for end in ("backward", "clear", "drop"):
                 assert not held_after(form, w, replay, end), end
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+@pytest.mark.parametrize("end", ["backward", "clear", "drop"])
+def test_C20_a_function_that_captures_the_name_of_its_own_output_is_freed(replay, end):
+    gc.collect()
+    gc.disable()
+    try:
+        (w,) = weights(1)
+        x = batch()
+        ag.eval(w, x)
+        before = active()
+
+        def run():
+            h = x
+            with ag.grad_tape() as tape:
+                for _ in range(3):
+                    h = ag.checkpoint(lambda: block(h, w), replay=replay)  # noqa: B023
+                loss = h.sum()
+            if end == "backward":
+                loss.backward()
+            elif end == "clear":
+                ag.eval(loss)
+                tape.clear()
+
+        run()
+        found = None if w.grad is None else w.grad.numpy().copy()
+        w.grad = None
+        assert active() == before
+    finally:
+        gc.enable()
+    if end == "backward":
+        assert_close(found, gradients(lambda: block(block(block(x, w), w), w).sum(), [w])[1][0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_C11_captured_variables_that_are_bound_again(replay):
+    leaves = weights(2)
+    x, scale, calls = batch(), 2.0, 0
+
+    def inside(h, depth=2):
+        nonlocal scale, calls
+        scale, calls = scale * 2.0, calls + 1
+        return inside(h, depth - 1) if depth else block(h, leaves[0]) * scale
+
+    def build(call):
+        nonlocal scale
+        scale = 2.0
+        out = call(inside, x).sum()
+        scale = 5.0
+        return out
+
+    expected = gradients(lambda: build(plain), leaves[:1])
+    calls = 0
+    assert_equal(gradients(lambda: build(segment(replay)), leaves[:1]), expected)
+    # A second run has variables of its own.
+    assert (scale, calls) == (5.0, 3)
 
 
 def test_C20_the_decorator_forms():
@@ -111,7 +170,7 @@ def test_C20_the_decorator_forms():
     with ag.grad_tape():
         loss = block(block(block(x, w), w), w).sum()
     loss.backward()
-    np.testing.assert_allclose(found, w.grad.numpy(), rtol=1e-12)
+    assert_close(found, w.grad.numpy(), rtol=1e-12)
 
 
 def test_C20_a_function_without_arguments_is_called():
@@ -165,7 +224,7 @@ def test_U01_a_result_that_hides_tensors_is_right_or_refused():
     with ag.grad_tape():
         loss = ag.checkpoint(lambda h: Opaque(block(h, w)), x).tensor.sum()
     loss.backward()
-    np.testing.assert_allclose(w.grad.numpy(), expected, rtol=1e-12)
+    assert_close(w.grad.numpy(), expected, rtol=1e-12)
     with (
         ag.grad_tape(),
         pytest.raises(TypeError, match=r"segment .* returned Opaque; with replay='call' expected tensors"),
@@ -187,7 +246,7 @@ def test_U01_a_segment_that_consumes_an_iterator():
     with ag.grad_tape():
         loss = ag.checkpoint(inside, x, iter([w, w])).sum()
     loss.backward()
-    np.testing.assert_allclose(w.grad.numpy(), expected, rtol=1e-12)
+    assert_close(w.grad.numpy(), expected, rtol=1e-12)
     with ag.grad_tape():
         loss = ag.checkpoint(inside, x, iter([w, w]), replay="call").sum()
     with pytest.raises(RuntimeError, match="the second run ended after 0 ops; the first went on with matmul"):
@@ -197,7 +256,7 @@ def test_U01_a_segment_that_consumes_an_iterator():
 def test_U01_a_tape_or_a_backward_pass_inside():
     (w,) = weights(1)
     x = batch()
-    side = ag.param(np.array([2.0]))
+    side = ag.param(np.array([2.0]), dtype=float_type())
 
     def inside(h):
         with ag.grad_tape():
@@ -213,7 +272,7 @@ def test_U01_a_tape_or_a_backward_pass_inside():
         return w.grad.numpy(), side.grad.numpy()
 
     for found, expected in zip(run(ag.checkpoint), run(lambda f, x: f(x))):
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        assert_close(found, expected, rtol=1e-12)
     with ag.grad_tape(), pytest.raises(RuntimeError, match='called inside a checkpoint segment with replay="call"'):
         ag.checkpoint(inside, x, replay="call")
 
@@ -229,13 +288,13 @@ def test_U01_changes_in_place_of_what_lies_outside():
     def run(call):
         w.grad = None
         with ag.grad_tape():
-            state = ag.zeros((16, 8), dtype="float64") + x @ w
+            state = ag.zeros((16, 8), dtype=float_type()) + x @ w
             out = call(inside, state, x)
             loss = (out * state).sum()
         loss.backward()
         return w.grad.numpy()
 
-    np.testing.assert_allclose(run(ag.checkpoint), run(lambda f, *args: f(*args)), rtol=1e-12)
+    assert_close(run(ag.checkpoint), run(lambda f, *args: f(*args)), rtol=1e-12)
     with pytest.raises(RuntimeError, match="changed a tensor from outside in place, by recorded ops"):
         run(functools.partial(ag.checkpoint, replay="call"))
     with ag.grad_tape(), pytest.raises(RuntimeError, match=r"made a leaf of shape \[8, 8\] that requires a gradient"):

@@ -4,6 +4,7 @@ import agtape as ag
 import numpy as np
 import pytest
 from checkpoint.models import REPLAYS, assert_equal, batch, block, gradients, plain, segment, weights
+from on_device import assert_close, float_type, is_adapter
 
 pytestmark = pytest.mark.parametrize("replay", REPLAYS)
 
@@ -51,7 +52,7 @@ def test_C03_without_any_gradient_inside_the_output_wants_none(replay):
         assert not frozen.requires_grad
         loss = (out @ w).sum()
     loss.backward()
-    np.testing.assert_allclose(w.grad.numpy(), np.exp(x.numpy()).sum(0)[:, None] * np.ones((1, 8)), rtol=1e-12)
+    assert_close(w.grad.numpy(), np.exp(x.numpy()).sum(0)[:, None] * np.ones((1, 8)), rtol=1e-12)
 
 
 def test_C07_segments_nest_three_deep_and_stand_in_sequence(replay):
@@ -81,15 +82,7 @@ def test_C07_every_second_layer_in_a_loop_with_a_late_bound_variable(replay):
             h = call(lambda h: block(h, w), h) if i % 2 else block(h, w)  # noqa: B023
         return h.sum()
 
-    expected = gradients(lambda: build(plain), leaves)
-    if replay == "trace":
-        assert_equal(gradients(lambda: build(segment(replay)), leaves), expected)
-    else:
-        # The second call finds the loop's last weight: named, never a wrong number.
-        with pytest.raises(
-            RuntimeError, match=r"op 0 reads another tensor or version as input 1 \(float64 of shape \[8, 8\]\)"
-        ):
-            gradients(lambda: build(segment(replay)), leaves)
+    assert_equal(gradients(lambda: build(segment(replay)), leaves), gradients(lambda: build(plain), leaves))
 
 
 def test_C01_a_shared_weight_an_alias_and_an_input_passed_twice(replay):
@@ -166,17 +159,18 @@ def test_C19_double_backward_and_products_with_the_hessian(replay):
         return lambda x: call(lambda h: ag.sin(h @ w.detach()) * ag.exp(h * 0.1), x * x).sum()
 
     f, g = build(segment(replay)), build(plain)
-    np.testing.assert_allclose(ag.hvp(f, x, v).numpy(), ag.hvp(g, x, v).numpy(), rtol=1e-11)
-    np.testing.assert_allclose(ag.jvp(f, x, v)[1].numpy(), ag.jvp(g, x, v)[1].numpy(), rtol=1e-11)
+    assert_close(ag.hvp(f, x, v).numpy(), ag.hvp(g, x, v).numpy(), rtol=1e-11)
+    assert_close(ag.jvp(f, x, v)[1].numpy(), ag.jvp(g, x, v)[1].numpy(), rtol=1e-11)
 
     def squared_slope(h):
         return ag.grad(lambda x: (ag.grad(h)(x) ** 2).sum())(x).numpy()
 
     twice = squared_slope(f), squared_slope(g)
-    np.testing.assert_allclose(twice[0], twice[1], rtol=1e-11)
-    assert ag.testing.gradcheck(
-        lambda x: ag.checkpoint(lambda h: ag.tanh(h) * h, x * x, replay=replay), (batch(2, 3, 2),), order=2
-    )
+    assert_close(twice[0], twice[1], rtol=1e-11)
+    if not is_adapter():  # differences of float32 numbers are too coarse for it
+        assert ag.testing.gradcheck(
+            lambda x: ag.checkpoint(lambda h: ag.tanh(h) * h, x * x, replay=replay), (batch(2, 3, 2),), order=2
+        )
 
 
 def test_C19_create_graph_then_backward_of_the_gradient(replay):
@@ -193,7 +187,7 @@ def test_C19_create_graph_then_backward_of_the_gradient(replay):
             penalty = (first * first).sum()
         penalty.backward()
         results.append(w.grad.numpy())
-    np.testing.assert_allclose(results[0], results[1], rtol=1e-11)
+    assert_close(results[0], results[1], rtol=1e-11)
 
 
 def test_C19_retain_graph_and_a_second_backward(replay):
@@ -224,7 +218,7 @@ def test_C19_backward_for_some_leaves_and_grad_for_a_captured_value(replay):
     found = gradients(lambda: ag.checkpoint(lambda x: block(x, leaves[0]) @ leaves[1], x, replay=replay).sum(), leaves)[
         1
     ]
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-12)
+    assert_close(found[0], expected[0], rtol=1e-12)
 
     def through(call):
         def f(x):
@@ -233,7 +227,7 @@ def test_C19_backward_for_some_leaves_and_grad_for_a_captured_value(replay):
 
         return ag.grad(f)(x).numpy()
 
-    np.testing.assert_allclose(through(segment(replay)), through(plain), rtol=1e-12)
+    assert_close(through(segment(replay)), through(plain), rtol=1e-12)
 
 
 def test_C19_two_losses_two_tapes_and_nested_tapes_around_a_segment(replay):
@@ -277,7 +271,7 @@ def test_C10_outside_a_tape_and_under_no_grad_it_just_calls(replay):
     out, thing = ag.checkpoint(f, x, replay=replay)
     assert thing is object
     assert calls == [x]
-    np.testing.assert_allclose(out.numpy(), np.exp(x.numpy()), rtol=1e-14)
+    assert_close(out.numpy(), np.exp(x.numpy()), rtol=1e-14)
     with ag.grad_tape() as tape, ag.no_grad():
         ag.checkpoint(f, x, replay=replay)
     assert ag.tape_memory(tape).by_segment == []
@@ -306,7 +300,7 @@ def test_C01_indexing_concatenation_and_updates_of_fresh_tensors_inside(replay):
         def inside(h):
             rows = h[::2] @ leaves[0]
             both = ag.concat([rows, ag.sin(h[1::2])])
-            canvas = ag.zeros((16, 8), dtype="float64")
+            canvas = ag.zeros((16, 8), dtype=float_type())
             canvas[2:10] = both[:8] * both[:8]
             canvas += ag.exp(both * 0.1)
             return ag.softmax(canvas, axis=-1) * canvas[ag.tensor([1, 1, 3, 0] * 4)]

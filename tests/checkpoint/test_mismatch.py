@@ -8,6 +8,7 @@ import agtape as ag
 import numpy as np
 import pytest
 from checkpoint.models import batch, weights
+from on_device import assert_close, float_type
 
 
 def replayed(inside, *args, **settings):
@@ -50,7 +51,7 @@ def test_C15_another_shape_dtype_or_attribute():
     (w,) = weights(1)
     cases = {
         "shape": lambda h: (h @ w)[: 4 if ag.is_replaying() else 8] * 1.0,
-        "dtype": lambda h: (h @ w).astype("float32" if ag.is_replaying() else "float16"),
+        "dtype": lambda h: (h @ w).astype("bfloat16" if ag.is_replaying() else "float16"),
         "attribute": lambda h: (h @ w).sum(axis=0 if ag.is_replaying() else 1, keepdims=True),
     }
     for name, inside in cases.items():
@@ -113,7 +114,7 @@ def test_C15_the_order_of_equal_inputs_counts():
 
 def test_C11_values_from_other_libraries_are_compared_too():
     (w,) = weights(1)
-    array = np.ones((16, 8))
+    array = np.ones((16, 8), float_type())
     with ag.grad_tape():
         loss = ag.checkpoint(lambda h: (h @ w) * array, batch(), replay="call").sum()
     array *= 3.0
@@ -126,7 +127,7 @@ def test_C11_values_from_other_libraries_are_compared_too():
         loss = ag.checkpoint(lambda h, a: (h @ w) * a, x, array, replay="call").sum()
     array *= 3.0
     loss.backward()
-    np.testing.assert_allclose(w.grad.numpy(), x.numpy().sum(0)[:, None] * np.ones((1, 8)), rtol=1e-12)
+    assert_close(w.grad.numpy(), x.numpy().sum(0)[:, None] * np.ones((1, 8)), rtol=1e-12)
 
 
 def test_C11_a_slice_of_data_that_changed_is_seen():

@@ -4,6 +4,7 @@ import agtape as ag
 import numpy as np
 import pytest
 from checkpoint.models import REPLAYS, assert_equal, batch, gradients
+from on_device import float_type
 
 nn = ag.nn
 
@@ -13,7 +14,7 @@ def layers(n=7):
     made = []
     for _ in range(n):
         made += [nn.Linear(8, 8), nn.Tanh(), nn.Dropout(0.2)]
-    return [m.to("float64") for m in made]
+    return [m.to(float_type()) for m in made]
 
 
 def test_C07_sequential_in_segments():

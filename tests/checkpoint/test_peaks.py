@@ -3,11 +3,11 @@
 import agtape as ag
 import numpy as np
 import pytest
-from checkpoint.models import REPLAYS, batch, plain, segment, weights
+from checkpoint.models import REPLAYS, batch, plain, segment, value_bytes, weights
+from on_device import assert_close, float_type
 from pool_bytes import active, class_bytes
 
 WIDTH, ROWS = 64, 512
-VALUE = class_bytes(WIDTH * ROWS * 8)
 
 
 def peak_of_step(layer, n, size, call, read=False):
@@ -33,7 +33,7 @@ def peak_of_step(layer, n, size, call, read=False):
             loss.item()
         loss.backward()
     grads = sum(class_bytes(w.nbytes) for w in ws)
-    return (m.peak - before - grads) / VALUE
+    return (m.peak - before - grads) / value_bytes(ROWS, WIDTH)
 
 
 @pytest.mark.parametrize("read", [False, True])
@@ -59,7 +59,7 @@ def test_C06_a_boundary_is_computed_once():
 
 
 def test_C06_one_segment_lives_at_a_time_when_the_walk_is_evaluated_in_parts():
-    x = ag.param(np.full(4, 0.5))
+    x = ag.param(np.full(4, 0.5), dtype=float_type())
 
     def chain(h):
         for _ in range(6_000):
@@ -81,7 +81,7 @@ def test_C06_one_segment_lives_at_a_time_when_the_walk_is_evaluated_in_parts():
 
 
 def test_C06_the_first_run_of_a_function_called_twice_keeps_nothing():
-    x = ag.param(np.full(4, 0.5))
+    x = ag.param(np.full(4, 0.5), dtype=float_type())
 
     def chain(h):
         for _ in range(25_000):
@@ -99,4 +99,4 @@ def test_C06_the_first_run_of_a_function_called_twice_keeps_nothing():
     with ag.grad_tape():
         loss = chain(x).sum()
     loss.backward()
-    np.testing.assert_allclose(found, x.grad.numpy(), rtol=1e-12)
+    assert_close(found, x.grad.numpy(), rtol=1e-12)

@@ -6,6 +6,7 @@ import pytest
 from checkpoint.models import REPLAYS, assert_equal, gradients, plain, segment, weights
 from hypothesis import given
 from hypothesis import strategies as st
+from on_device import assert_close, float_type
 from pool_bytes import active
 
 SHAPE = (4, 4)
@@ -93,7 +94,7 @@ def alternating():
 @given(program=programs)
 def test_C01_C07_C08_random_programs_of_segments(replay, program):
     leaves = weights(3, width=4)
-    x = ag.tensor(np.random.default_rng(9).standard_normal(SHAPE))
+    x = ag.tensor(np.random.default_rng(9).standard_normal(SHAPE), dtype=float_type())
 
     def build(call):
         stack = run(program, [x, x @ leaves[0]], leaves, call)
@@ -109,8 +110,8 @@ def test_C01_C07_C08_random_programs_of_segments(replay, program):
 @given(program=programs)
 def test_C19_second_derivatives_of_random_programs(program):
     ws = [w.detach() for w in weights(3, width=4)]
-    x = ag.tensor(np.random.default_rng(9).standard_normal(SHAPE) * 0.5)
-    v = ag.tensor(np.random.default_rng(10).standard_normal(SHAPE))
+    x = ag.tensor(np.random.default_rng(9).standard_normal(SHAPE) * 0.5, dtype=float_type())
+    v = ag.tensor(np.random.default_rng(10).standard_normal(SHAPE), dtype=float_type())
 
     def product(call):
         ag.manual_seed(4)
@@ -120,13 +121,13 @@ def test_C19_second_derivatives_of_random_programs(program):
 
         return ag.hvp(f, x, v).numpy()
 
-    np.testing.assert_allclose(product(ag.checkpoint), product(plain), rtol=1e-8, atol=1e-10)
+    assert_close(product(ag.checkpoint), product(plain), rtol=1e-8, atol=1e-10)
 
 
 @given(program=programs)
 def test_C06_random_programs_leave_nothing_behind(program):
     leaves = weights(3, width=4)
-    x = ag.tensor(np.ones(SHAPE))
+    x = ag.tensor(np.ones(SHAPE), dtype=float_type())
     held = []
     for _ in range(2):
         gradients(

@@ -8,6 +8,7 @@ import agtape as ag
 import numpy as np
 import pytest
 from checkpoint.models import REPLAYS, assert_equal, batch, block, gradients, plain, segment, weights
+from on_device import float_type
 
 
 @pytest.mark.parametrize("replay", REPLAYS)
@@ -79,8 +80,8 @@ def test_C14_foreign_generators_replay(replay):
     also = random.Random(12)
 
     def inside(h):
-        h = h * random.random() + np.random.standard_normal(8)
-        return ag.tanh(h @ w) * mine.standard_normal((16, 8)) * also.random()
+        h = h * random.random() + np.random.standard_normal(8).astype(float_type())
+        return ag.tanh(h @ w) * mine.standard_normal((16, 8)).astype(float_type()) * also.random()
 
     def run(call, **settings):
         random.seed(1)
@@ -100,7 +101,9 @@ def test_C14_a_generator_that_was_not_named_is_an_error_not_a_wrong_number():
     (w,) = weights(1)
     mine = np.random.default_rng(0)
     with ag.grad_tape():
-        loss = ag.checkpoint(lambda h: (h @ w) * mine.random((16, 8)), batch(), replay="call").sum()
+        loss = ag.checkpoint(
+            lambda h: (h @ w) * mine.random((16, 8)).astype(float_type()), batch(), replay="call"
+        ).sum()
     with pytest.raises(RuntimeError, match="was given other numbers"):
         loss.backward()
     with pytest.raises(TypeError, match=r"rngs holds int; expected numpy.random.Generator"), ag.grad_tape():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from checkpoint.models import REPLAYS, assert_equal, batch, block, gradients, plain, segment, weights
 from fresh_process import run_python
+from on_device import assert_close, float_type
 from pool_bytes import active
 
 F = ag.nn.functional
@@ -60,7 +61,7 @@ def test_C09_a_segment_that_raises_leaves_everything_as_it_was(replay, error):
     with ag.grad_tape():
         loss = good(block(x, w)).sum()
     loss.backward()
-    np.testing.assert_allclose(found, w.grad.numpy(), rtol=1e-12)
+    assert_close(found, w.grad.numpy(), rtol=1e-12)
 
 
 def test_C09_C17_a_replay_that_raises_can_be_tried_again():
@@ -94,7 +95,7 @@ def test_C09_C17_a_replay_that_raises_can_be_tried_again():
     loss.backward()
     ag.manual_seed(5)
     expected = gradients_of(lambda: (ag.dropout(x, 0.5) @ w).sum(), w)
-    np.testing.assert_allclose(w.grad.numpy(), expected, rtol=1e-12)
+    assert_close(w.grad.numpy(), expected, rtol=1e-12)
 
 
 def gradients_of(build, w):
@@ -111,7 +112,7 @@ class Counting(ag.nn.Module):
 
     def __init__(self, w):
         self.w = w
-        self.norm = ag.nn.BatchNorm(8).to("float64")
+        self.norm = ag.nn.BatchNorm(8).to(float_type())
         self.register_buffer("steps", ag.zeros((), dtype="int64"))
         self.calls = 0
 
@@ -185,13 +186,14 @@ def test_C11_what_changes_between_forward_and_backward_gives_the_forward_gradien
         do()
         if replay == "call" and name == "weight":
             with pytest.raises(
-                RuntimeError, match=r"op \d+ reads another tensor or version as input 1 \(float64 of shape \[8, 8\]\)"
+                RuntimeError,
+                match=rf"op \d+ reads another tensor or version as input 1 \({float_type()} of shape \[8, 8\]\)",
             ):
                 loss.backward()
         else:
             loss.backward()
             for leaf, g in zip(leaves, expected):
-                np.testing.assert_allclose(leaf.grad.numpy(), g, rtol=1e-12, err_msg=name)
+                assert_close(leaf.grad.numpy(), g, rtol=1e-12, err_msg=name)
         for t, old in zip((*leaves, x, bias, scale), saved):
             t.assign_(old)
 
@@ -207,7 +209,7 @@ def test_C11_a_step_of_the_optimizer_before_backward():
     opt.step()
     opt.zero_grad()
     second.backward()
-    np.testing.assert_allclose(w.grad.numpy(), expected, rtol=1e-12)
+    assert_close(w.grad.numpy(), expected, rtol=1e-12)
 
 
 # A reset leaves every tensor of the process stale, so it happens in a process of its own.
@@ -217,7 +219,7 @@ RESETS = """
 
     w = ag.param([[0.5]])
     with ag.grad_tape() as tape:
-        reset = {"pool": lambda: ag.reset("cpu"), "tape": tape.clear}[sys.argv[1]]
+        reset = {"pool": ag.reset, "tape": tape.clear}[sys.argv[1]]
         loss = ag.checkpoint(lambda h: [h @ w, ag.is_replaying() and reset()][0], ag.ones((2, 1)), replay="call", name="r").sum()
     try:
         loss.backward()
@@ -263,7 +265,7 @@ def test_C17_other_threads_work_while_a_replay_runs():
     assert results == [[2.0, 4.0]]
 
 
-def test_C17_the_callers_options_and_device_hold_in_the_replay():
+def test_C17_the_callers_options_and_device_hold_in_the_replay(device):
     (w,) = weights(1)
     seen = []
 
@@ -276,7 +278,7 @@ def test_C17_the_callers_options_and_device_hold_in_the_replay():
         loss = ag.checkpoint(inside, batch(), replay="call").sum()
     with ag.no_grad():
         loss.backward()
-    assert seen == [(False, "high", "cpu", True)] * 2
+    assert seen == [(False, "high", device, True)] * 2
     assert ag.options().fuse is True
     assert w.grad is not None
 
@@ -298,4 +300,4 @@ def test_C17_backward_on_another_thread(replay):
     thread.start()
     thread.join(60)
     for leaf, g in zip(leaves, expected):
-        np.testing.assert_allclose(leaf.grad.numpy(), g, rtol=1e-12)
+        assert_close(leaf.grad.numpy(), g, rtol=1e-12)

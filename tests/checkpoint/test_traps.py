@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from checkpoint.models import REPLAYS, Counted, assert_equal, batch, block, gradients, plain, segment, weights
 from fresh_process import run_python
+from on_device import assert_close, float_type
 from pool_bytes import active
 
 GLOBAL = 1.0
@@ -62,7 +63,7 @@ def test_C08_noise_made_before_it_is_used(replay):
     x = batch()
 
     def rrelu(h):
-        slope = ag.uniform(0.1, 0.3, (16, 8)).astype("float64")
+        slope = ag.uniform(0.1, 0.3, (16, 8)).astype(float_type())
         return ag.where(h > 0, h, h * slope)
 
     def build(call):
@@ -177,7 +178,7 @@ def test_C15_a_cache_that_grew_names_the_first_op_with_another_shape():
     loss.backward()
     found, w.grad = w.grad.numpy(), None
     cache.clear()
-    np.testing.assert_allclose(found, gradients(lambda: inside(x).sum(), [w])[1][0], rtol=1e-12)
+    assert_close(found, gradients(lambda: inside(x).sum(), [w])[1][0], rtol=1e-12)
     cache.clear()
     with ag.grad_tape():
         loss = ag.checkpoint(inside, x, replay="call").sum()
@@ -223,7 +224,7 @@ def test_C01_a_custom_ops_rule_may_read_its_values_any_number_of_times(replay):
 def test_C01_a_custom_op_over_another_library(replay):
     (w,) = weights(1)
     x = batch()
-    forward = Counted(lambda x: ag.tensor(np.exp(x.numpy())))
+    forward = Counted(lambda x: ag.tensor(np.exp(x.numpy()), dtype=x.dtype))
     op = ag.custom_gradient(forward, lambda g, inputs, out: g * out, name="numpy_exp")
     found = gradients(lambda: ag.checkpoint(lambda h: ag.sin(op(h @ w)), x, replay=replay).sum(), [w])
     assert forward.calls == (1 if replay == "trace" else 2)
@@ -278,7 +279,7 @@ def test_C13_two_threads_over_two_losses_of_one_segment(replay):
             thread.join(60)
         assert f.calls == (1 if replay == "trace" else 3)
         for leaf, g in zip(leaves, expected):
-            np.testing.assert_allclose(leaf.grad.numpy(), g, rtol=1e-12)
+            assert_close(leaf.grad.numpy(), g, rtol=1e-12)
 
 
 def test_C13_nothing_is_computed_past_what_a_rule_reads():
@@ -295,7 +296,7 @@ def test_C13_nothing_is_computed_past_what_a_rule_reads():
         return ag.last_plan().nodes
 
     # A dear last op whose rule reads only its input adds its gradient, not itself.
-    assert replayed_nodes(lambda h: h @ ag.ones((8, 8), dtype="float64")) - replayed_nodes(lambda h: h * 1.0) <= 3
+    assert replayed_nodes(lambda h: h @ ag.ones((8, 8), dtype=float_type())) - replayed_nodes(lambda h: h * 1.0) <= 3
 
 
 @pytest.mark.parametrize("replay", REPLAYS)
@@ -352,7 +353,7 @@ RESET = """
     with ag.grad_tape():
         loss = ag.checkpoint(lambda h: ag.sin(h @ w), ag.ones((2, 1))).sum()
         loss.item()
-    ag.reset("cpu")
+    ag.reset()
     try:
         loss.backward()
     except RuntimeError as error:

@@ -1,10 +1,6 @@
 """The adapter that these tests run on: the first one. Without any they fail, since every run must compare every op."""
 
 import gc
-import os
-
-# Checked shaders: an index out of bounds is clamped and a division by zero defined, as release builds do not spend time on.
-os.environ.setdefault("AGTAPE_CHECKED", "1")
 
 import agtape as ag
 import pytest

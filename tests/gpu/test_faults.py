@@ -13,7 +13,7 @@ from agtape import _core
 @pytest.fixture(autouse=True)
 def no_faults_stay():
     yield
-    for point in ("allocate", "map", "submit", "lose"):
+    for point in ("allocate", "map", "submit", "lose", "land"):
         _core.inject_fault(point, -1)
 
 
@@ -183,6 +183,44 @@ def test_an_index_out_of_range_is_reported_by_the_next_read():
     with pytest.raises(IndexError, match=r"gather: .*out of range.*test_faults\.py:\d+"):
         y.numpy()
     assert x.tolist() == [[1.0, 1.0]] * 3
+
+
+@pytest.mark.promise("G04")
+def test_of_several_refused_launches_the_first_is_reported():
+    x, bad = ag.ones(3, 2, device="gpu"), ag.tensor([0, 3], device="gpu")
+    for _ in range(3):
+        rows = x[bad]
+        along = ag.take_along_axis(x, ag.tensor([[5]], device="gpu"), 1)
+        last = x[bad + 4]
+        line = test_of_several_refused_launches_the_first_is_reported.__code__.co_firstlineno + 4
+        ag.eval(rows, along, last)
+        with pytest.raises(IndexError, match=rf"gather: .*test_faults\.py:{line}\b"):
+            last.numpy()
+        # Reported once; what was read in their place is 0.
+        assert last.tolist() == [[0.0, 0.0]] * 2
+
+
+@pytest.mark.promise("U04", "G04")
+@pytest.mark.parametrize("point", ["land", "submit"])
+def test_U04_an_update_that_raises_has_not_been_done(point):
+    p = ag.param(np.zeros(3, np.float32), device="gpu")
+    opt = ag.optim.SGD([p], lr=1.0, momentum=0.5)
+    moved = 0.0
+    for done in range(4):
+        velocity = 2.0 - 0.5**done
+        p.grad = ag.ones(3, device="gpu")
+        ag.eval(p.grad)
+        for _ in range(2):
+            # As much as may be under way.
+            ag.eval(ag.rand(4, device="gpu"))
+        _core.inject_fault(point, 0)
+        with pytest.raises(ag.DeviceError):
+            opt.step()
+        _core.inject_fault(point, -1)
+        assert p.tolist() == [-moved] * 3
+        opt.step()
+        moved += velocity
+        assert p.tolist() == [-moved] * 3
 
 
 def test_several_adapters_in_one_process():

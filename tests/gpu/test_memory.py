@@ -3,6 +3,7 @@
 import agtape as ag
 import numpy as np
 import pytest
+from fresh_process import run_python
 
 F = ag.nn.functional
 WIDTH, ROWS, LAYERS = 32, 64, 12
@@ -197,3 +198,68 @@ def test_B01_what_still_comes_from_the_host_does_not_stop_a_budget():
         lambda y: F.cross_entropy(y, labels),
     )
     assert estimate.kernels > 0
+
+
+@pytest.mark.promise("G03", "B01")
+def test_G03_a_value_of_the_largest_binding_is_whole_at_an_offset_too():
+    printed = run_python(
+        """
+        import agtape as ag
+        import numpy as np
+
+        rng = np.random.default_rng(0)
+        ws = [rng.normal(size=(128, 128)).astype(np.float32) / 12 for _ in range(6)]
+        x = rng.normal(size=(128, 128)).astype(np.float32)
+
+        def gradients(device, spare):
+            leaves = [ag.param(w, device=device) for w in ws]
+            given = ag.tensor(x, device=device)
+            ag.eval(*leaves, given)
+            budget = spare and ag.memory_stats(device).active + spare
+            with ag.grad_tape(budget=budget):
+                scale, h = ag.exp(given[0, 0] * 0.1), given
+                for w in leaves:
+                    # Numbers live beside values of all that one binding holds.
+                    scale = ag.tanh((h * h).mean() * scale)
+                    h = ag.tanh(ag.softmax(h @ w, -1) * scale) * 20.0
+                loss = (h * h).sum() * scale
+            loss.backward()
+            return [leaf.grad.numpy() for leaf in leaves]
+
+        expected = gradients("cpu", None)
+        for spare in (14 << 16, 16 << 16, 24 << 16):
+            for a, b in zip(gradients("gpu", spare), expected):
+                np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * np.abs(b).max())
+        print("whole")
+        """,
+        AGTAPE_MAX_BINDING=str(1 << 16),
+    )
+    assert printed == "whole\n"
+
+
+@pytest.mark.promise("M09")
+def test_M09_a_model_that_computes_on_two_devices_is_estimated():
+    w = ag.param(np.ones((WIDTH, WIDTH), np.float32), device="gpu")
+    batch = ag.tensor(np.ones((256, WIDTH), np.float32))
+    opt = ag.optim.SGD([w], lr=0.1)
+
+    def model(x):
+        # Prepared on the host, and looked at there on the way.
+        x = (x * 2.0 + 1.0).to("gpu")
+        h = ag.tanh(x @ w)
+        scale = h.mean().cpu().exp().to("gpu")
+        return ag.tanh(h @ w) * scale
+
+    def step():
+        with ag.grad_tape():
+            loss = (model(batch) ** 2).mean()
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+
+    ag.eval(w, batch)
+    estimate = ag.estimate_memory(model, batch, opt, lambda y: (y**2).mean())
+    step()
+    with ag.peak_memory("gpu") as scope:
+        step()
+    assert estimate.peak == pytest.approx(scope.peak, rel=0.05)

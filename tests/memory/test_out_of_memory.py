@@ -11,7 +11,7 @@ MIB = 1 << 20
 
 
 def reserved():
-    return ag.memory_stats("cpu").reserved
+    return ag.memory_stats().reserved
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_M07_cached_buffers_are_returned_before_memory_runs_out():
             ag.eval(x)
             assert x.handle.is_valid
             del x
-        assert ag.memory_stats("cpu").cached < 40 * MIB
+        assert ag.memory_stats().cached < 40 * MIB
 
 
 def test_the_error_names_the_largest_holders_with_op_shape_and_line():

@@ -135,7 +135,11 @@ impl Gpu {
         let adapter = &adapters()[index];
         let name = if index == 0 { "gpu".to_owned() } else { format!("gpu:{index}") };
         let features = features(adapter.features());
-        let limits = adapter.limits();
+        let mut limits = adapter.limits();
+        // A test switch: what an adapter with small bindings does.
+        if let Some(bytes) = std::env::var("AGTAPE_MAX_BINDING").ok().and_then(|bytes| bytes.parse().ok()) {
+            limits.max_storage_buffer_binding_size = limits.max_storage_buffer_binding_size.min(bytes);
+        }
         let opened = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
             label: Some("agtape"),
             required_features: features,
@@ -226,6 +230,42 @@ impl Gpu {
 
     /// Hands finished work to the device, waiting for the plan before the last one.
     pub(super) fn submit(&self, commands: wgpu::CommandBuffer) -> Result<SubmissionIndex> {
+        self.check_submission()?;
+        let index = self.hand_over(commands);
+        self.flights.lock().push_back(index.clone());
+        self.land(MAX_FLIGHTS)?;
+        self.check()?;
+        Ok(index)
+    }
+
+    /// Hands over work that must not be done twice, such as an update of parameters: if this fails, none of it was done. What earlier work
+    /// has to report is raised before.
+    pub(super) fn submit_once(&self, commands: wgpu::CommandBuffer) -> Result<()> {
+        self.land(MAX_FLIGHTS - 1)?;
+        self.check_submission()?;
+        let filters = [ErrorFilter::Validation, ErrorFilter::OutOfMemory, ErrorFilter::Internal];
+        let mut scopes = filters.map(|filter| Some(self.device.push_error_scope(filter)));
+        let index = self.hand_over(commands);
+        let popped = scopes.iter_mut().rev().filter_map(Option::take).map(|scope| pollster::block_on(scope.pop()));
+        // Every scope ends, the innermost first.
+        let refused = popped.fold(None, Option::or);
+        if self.is_lost() {
+            return self.check();
+        }
+        if let Some(error) = refused {
+            return Err(Error::device(format!("{}: a submission failed: {error}", self.name)));
+        }
+        self.flights.lock().push_back(index);
+        Ok(())
+    }
+
+    fn hand_over(&self, commands: wgpu::CommandBuffer) -> SubmissionIndex {
+        let _submitting = OnDuty::begin(Duty::Submit);
+        self.queue.submit([commands])
+    }
+
+    /// Whether work may be handed over now.
+    fn check_submission(&self) -> Result<()> {
         if strikes(Fault::Lose) {
             self.lose();
         }
@@ -233,20 +273,22 @@ impl Gpu {
         if strikes(Fault::Submit) {
             return Err(Error::device(format!("{}: a submission failed", self.name)));
         }
-        let index = {
-            let _submitting = OnDuty::begin(Duty::Submit);
-            self.queue.submit([commands])
-        };
-        let oldest = {
-            let mut flights = self.flights.lock();
-            flights.push_back(index.clone());
-            if flights.len() > MAX_FLIGHTS { flights.pop_front() } else { None }
-        };
-        if let Some(oldest) = oldest {
+        Ok(())
+    }
+
+    /// Waits for the oldest submissions until no more than so many are under way.
+    fn land(&self, most: usize) -> Result<()> {
+        loop {
+            let oldest = {
+                let mut flights = self.flights.lock();
+                if flights.len() > most { flights.pop_front() } else { None }
+            };
+            let Some(oldest) = oldest else { return Ok(()) };
+            if strikes(Fault::Land) {
+                return Err(Error::device(format!("{}: earlier work failed", self.name)));
+            }
             self.wait(Some(oldest))?;
         }
-        self.check()?;
-        Ok(index)
     }
 
     /// Waits for a submission, or for all; the user's interrupt is looked for meanwhile.

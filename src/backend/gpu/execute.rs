@@ -85,7 +85,7 @@ impl Ready {
 /// Dispatches that have not been submitted yet.
 pub struct Recording<'a> {
     pub(super) gpu: &'a Gpu,
-    /// Everything goes in one submission.
+    /// Everything goes in one submission, and is done once or not at all.
     is_whole: bool,
     /// Some launch may refuse a value.
     has_tickets: bool,
@@ -266,7 +266,11 @@ impl Recording<'_> {
     fn submit_at_once(&self) -> Result<()> {
         let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
         self.encode(&mut encoder.begin_compute_pass(&Default::default()), 0..self.commands.len());
-        self.gpu.submit(encoder.finish()).map(|_| ())
+        self.hand_over(encoder.finish())
+    }
+
+    pub(super) fn hand_over(&self, commands: wgpu::CommandBuffer) -> Result<()> {
+        if self.is_whole { self.gpu.submit_once(commands) } else { self.gpu.submit(commands).map(|_| ()) }
     }
 
     /// How many dispatches are recorded.

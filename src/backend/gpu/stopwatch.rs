@@ -200,7 +200,7 @@ impl Recording<'_> {
         }
         let commands = encoder.finish();
         let submitted = now();
-        gpu.submit(commands)?;
+        self.hand_over(commands)?;
         flights.iter_mut().for_each(|flight| flight.submitted = submitted);
         gpu.stopwatch.flights.lock().append(&mut flights);
         Ok(())

@@ -1,5 +1,5 @@
-//! Tickets: how a kernel that refused a value is found again. Each launch that may refuse gets a number; the kernel leaves the largest that
-//! refused in a word on the device, which the next read looks at.
+//! Tickets: how a kernel that refused a value is found again. Each launch that may refuse gets a number, smaller than those before; the
+//! kernels leave the largest that refused, which is the first one's, in a word on the device, which the next read looks at.
 use super::device::Gpu;
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ struct Ticket {
 
 #[derive(Debug, Default)]
 struct Given {
-    next: u32,
+    last: u32,
     recent: VecDeque<Ticket>,
     /// Launches with tickets were submitted since the word was last looked at.
     is_unseen: bool,
@@ -43,8 +43,9 @@ impl Tickets {
     /// A number for a launch.
     pub fn give(&self, op: &'static str, place: Option<&str>) -> u32 {
         let mut given = self.given.lock();
-        given.next = given.next.checked_add(1).unwrap_or(1);
-        let number = given.next;
+        // 0 is what the word holds when nothing was refused.
+        let number = if given.last > 1 { given.last - 1 } else { u32::MAX };
+        given.last = number;
         if given.recent.len() == MAX_REMEMBERED {
             given.recent.pop_front();
         }

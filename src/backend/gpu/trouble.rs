@@ -60,10 +60,12 @@ pub enum Fault {
     Submit,
     /// The device is lost when work is submitted.
     Lose,
+    /// Earlier work is waited for because too much is under way.
+    Land,
 }
 
 /// Calls left until each point fails; negative for never.
-static LEFT: [AtomicI64; 4] = [const { AtomicI64::new(-1) }; 4];
+static LEFT: [AtomicI64; 5] = [const { AtomicI64::new(-1) }; 5];
 
 /// Makes the `n`-th call (from 0) at a point from now on fail; a negative number takes that back. Allocations go on failing until then,
 /// since the first to fail is tried again when cached buffers have been returned.
