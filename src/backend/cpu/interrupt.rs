@@ -31,13 +31,14 @@ pub fn is_stopped() -> bool {
     STOP.load(Relaxed)
 }
 
-/// `Err(Interrupted)` if the user asked to stop; cheap enough to call between launches and blocks of long kernels.
+/// `Err(Interrupted)` if the user asked to stop what this thread does; cheap enough to call between launches and blocks of long kernels.
 pub fn poll() -> Result<()> {
-    if is_stopped() {
-        return Err(Error::Interrupted);
+    if IS_SUPERVISED.get() {
+        // Another thread, which waits for a device meanwhile, is not meant.
+        return if is_stopped() { Err(Error::Interrupted) } else { Ok(()) };
     }
     let Some(hook) = HOOK.get() else { return Ok(()) };
-    if IS_BLOCKED.get() || IS_SUPERVISED.get() {
+    if IS_BLOCKED.get() {
         return Ok(());
     }
     let now = Instant::now();
@@ -89,4 +90,53 @@ pub fn interruptible(is_update: bool, is_long: bool, run: impl FnOnce() -> Resul
         }
     })?;
     if STOP.swap(false, Relaxed) { Err(Error::Interrupted) } else { out }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    thread_local! {
+        static WANTS_STOP: Cell<bool> = const { Cell::new(false) };
+    }
+
+    #[test]
+    fn test_u04_only_the_evaluation_that_was_interrupted_ends() {
+        set_interrupt_hook(|| WANTS_STOP.get());
+        // 0: not stopped yet; 1: stopped, and still there; 2: the other thread has looked.
+        static STATE: AtomicUsize = AtomicUsize::new(0);
+        let reach = |state: usize| {
+            let end = Instant::now() + Duration::from_secs(60);
+            while STATE.load(Relaxed) < state && Instant::now() < end {
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                reach(1);
+                let seen = (is_stopped(), poll());
+                STATE.store(2, Relaxed);
+                seen
+            });
+            let ended = scope.spawn(|| {
+                WANTS_STOP.set(true);
+                interruptible(false, true, || {
+                    let end = Instant::now() + Duration::from_secs(60);
+                    let stopped = loop {
+                        match poll() {
+                            Ok(()) if Instant::now() < end => std::thread::yield_now(),
+                            out => break out,
+                        }
+                    };
+                    STATE.store(1, Relaxed);
+                    reach(2);
+                    stopped
+                })
+            });
+            assert_eq!(ended.join().ok(), Some(Err(Error::Interrupted)));
+            assert_eq!(other.join().ok(), Some((true, Ok(()))));
+        });
+        assert!(!is_stopped());
+    }
 }
