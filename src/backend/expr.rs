@@ -55,3 +55,27 @@ pub struct Expr {
     /// The results, with their dtypes.
     pub outputs: SmallVec<[(Src, DType); 2]>,
 }
+
+impl Expr {
+    /// 32-bit words of the numbers among the launch's args that it reads: two of those that one does not hold.
+    pub fn arg_words(&self) -> usize {
+        let mut seen: SmallVec<[(u16, DType); 8]> = SmallVec::new();
+        let operands = self.instrs.iter().flat_map(|instr| {
+            let dtype = |i: usize| if instr.op == EwOp::Where && i == 0 { DType::Bool } else { instr.input };
+            instr.srcs.iter().enumerate().map(move |(i, &src)| (src, dtype(i)))
+        });
+        for (src, dtype) in operands.chain(self.outputs.iter().copied()) {
+            if let Src::Arg(arg) = src
+                && !seen.contains(&(arg, dtype))
+            {
+                seen.push((arg, dtype));
+            }
+        }
+        seen.into_iter().map(|(_, dtype)| arg_words(dtype)).sum()
+    }
+}
+
+/// 32-bit words of a number of a type, as kernels are given it.
+pub const fn arg_words(dtype: DType) -> usize {
+    if matches!(dtype, DType::F32 | DType::I32 | DType::U8) { 1 } else { 2 }
+}

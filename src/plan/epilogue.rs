@@ -1,6 +1,6 @@
 //! Epilogues: which elementwise expressions are computed in the kernel of the product that they read.
-use super::fuse::Tree;
 use super::lower::{Lowering, Val};
+use super::tree::Tree;
 use super::{Kept, Launch, Loc, Operand};
 use crate::backend::expr::{Expr, MAX_BINDINGS, MAX_INSTRS, Src};
 use crate::backend::op::Op;
@@ -58,6 +58,9 @@ impl Lowering<'_> {
         tree.merge_into(&mut expr, &mut ins, &mut args);
         // The factors are bindings too, the product is none.
         if expr.instrs.len() > MAX_INSTRS || ins.len() + 1 + expr.outputs.len() > MAX_BINDINGS || !needs_no_place(launch, &expr) {
+            return None;
+        }
+        if !args.is_empty() && expr.arg_words() > self.fusion.most_words {
             return None;
         }
         let out = self.temp(Layout::contiguous(shape), self.program.nodes[i].outs[0].spec.dtype);

@@ -1,8 +1,9 @@
 //! Fusion: which elementwise values live only inside the kernels that read them, and the expressions of those kernels.
 use super::lower::Lowering;
 use super::program::{Input, Program};
+use super::tree::Tree;
 use super::{Loc, Operand, PlanOptions};
-use crate::backend::expr::{EwOp, Expr, Instr, MAX_BINDINGS, MAX_INSTRS, Src};
+use crate::backend::expr::{EwOp, Instr, MAX_BINDINGS, MAX_INSTRS, Src, arg_words};
 use crate::backend::op::{Op, ViewOp};
 use crate::error::{Error, Result};
 use crate::shape::{Shape, elems};
@@ -20,6 +21,8 @@ struct Info {
     inline: bool,
     /// Instructions of its expression, with everything inlined.
     instrs: u32,
+    /// 32-bit words of the numbers that its expression reads; a number that is read twice counts twice.
+    words: usize,
     /// Tensors its expression reads, as (node or leaf, output); a number is none.
     reads: SmallVec<[(u32, u32); 6]>,
     /// Of a product: the one elementwise node in whose kernel all that reads it lives.
@@ -27,7 +30,11 @@ struct Info {
 }
 
 /// The decisions for one program.
-pub(super) struct Fusion(Vec<Info>);
+pub(super) struct Fusion {
+    infos: Vec<Info>,
+    /// Words of numbers that one kernel may read.
+    pub most_words: usize,
+}
 
 fn shape(program: &Program, i: usize) -> &Shape {
     &program.nodes[i].outs[0].spec.shape
@@ -41,6 +48,11 @@ fn is_cheap(op: &Op) -> bool {
     }
 }
 
+/// 32-bit words of a number.
+fn number_words(program: &Program, n: u32, o: u32) -> usize {
+    arg_words(program.nodes[n as usize].outs[o as usize].spec.dtype)
+}
+
 /// The key of an input in a set of reads; leaves are told from nodes by the second number.
 fn read_key(input: Input) -> (u32, u32) {
     match input {
@@ -51,10 +63,10 @@ fn read_key(input: Input) -> (u32, u32) {
 
 impl Fusion {
     /// Decides, last node first: a value is inlined if every reader can take it and computing it there moves no more bytes.
-    pub fn new(program: &Program, options: PlanOptions) -> Fusion {
+    pub fn new(program: &Program, options: PlanOptions, most_words: usize) -> Fusion {
         let mut infos: Vec<Info> = vec![Info::default(); program.nodes.len()];
         if !options.fuse || options.anomaly {
-            return Fusion(infos);
+            return Fusion { infos, most_words };
         }
         let mut readers: Vec<SmallVec<[u32; 3]>> = vec![SmallVec::new(); program.nodes.len()];
         for (i, inputs) in program.inputs.iter().enumerate() {
@@ -101,22 +113,22 @@ impl Fusion {
         for i in (0..program.nodes.len()).filter(|&i| program.nodes[i].op == Op::MatMul) {
             infos[i].sole_reader = sole_reader(program, i, &readers, |c| if infos[c].inline { &sinks[c] } else { &[] });
         }
-        Fusion(infos)
+        Fusion { infos, most_words }
     }
 
     /// Whether all that reads product `i` is part of the kernel of elementwise node `reader`.
     pub fn is_sole_reader(&self, i: usize, reader: usize) -> bool {
-        self.0[i].sole_reader == Some(reader as u32)
+        self.infos[i].sole_reader == Some(reader as u32)
     }
 
     /// Whether the node lives only inside the kernels that read it.
     pub fn is_inline(&self, i: usize) -> bool {
-        self.0[i].inline
+        self.infos[i].inline
     }
 
     /// From now on the node has a value of its own.
     pub fn settle(&mut self, i: usize) {
-        self.0[i].inline = false;
+        self.infos[i].inline = false;
     }
 
     /// Works out what an inlined node's expression takes, now that its inputs are decided; `false` if it grew too large, and then it
@@ -125,26 +137,27 @@ impl Fusion {
         let mut info = Info { inline: true, instrs: 1, ..Info::default() };
         for &input in &program.inputs[i] {
             match input {
-                Input::Node(n, _) if self.0[n as usize].inline => {
-                    let other = &self.0[n as usize];
+                Input::Node(n, _) if self.infos[n as usize].inline => {
+                    let other = &self.infos[n as usize];
                     info.instrs += other.instrs;
+                    info.words += other.words;
                     for &r in &other.reads {
                         add_read(&mut info.reads, r);
                     }
                 }
-                Input::Node(n, _) if program.nodes[n as usize].op == Op::Const => {}
+                Input::Node(n, o) if program.nodes[n as usize].op == Op::Const => info.words += number_words(program, n, o),
                 _ => add_read(&mut info.reads, read_key(input)),
             }
         }
-        let fits = info.instrs as usize <= MAX_INSTRS / 2 && info.reads.len() <= MAX_READS;
+        let fits = info.instrs as usize <= MAX_INSTRS / 2 && info.words <= self.most_words / 2 && info.reads.len() <= MAX_READS;
         info.inline = fits;
-        self.0[i] = info;
+        self.infos[i] = info;
         fits
     }
 
     fn reads_of(&self, input: Input) -> SmallVec<[(u32, u32); 6]> {
         match input {
-            Input::Node(n, _) if self.0[n as usize].inline => self.0[n as usize].reads.clone(),
+            Input::Node(n, _) if self.infos[n as usize].inline => self.infos[n as usize].reads.clone(),
             _ => SmallVec::from_slice(&[read_key(input)]),
         }
     }
@@ -242,82 +255,6 @@ fn estimates(program: &Program) -> Vec<(u32, u32, bool)> {
     out
 }
 
-/// A kernel's expression under construction, with what it reads.
-#[derive(Default)]
-pub(super) struct Tree {
-    pub expr: Expr,
-    pub ins: Vec<Operand>,
-    pub args: Vec<u32>,
-    /// Nodes that have an instruction already.
-    done: SmallVec<[(u32, u8); 8]>,
-}
-
-impl Tree {
-    /// A number among the plan's args.
-    pub fn arg(&mut self, arg: u32) -> Src {
-        let at = self.args.iter().position(|&a| a == arg).unwrap_or_else(|| {
-            self.args.push(arg);
-            self.args.len() - 1
-        });
-        Src::Arg(at as u16)
-    }
-
-    /// A tensor.
-    pub fn input(&mut self, operand: Operand) -> Src {
-        let known = self.ins.iter().position(|o| o.loc == operand.loc && o.layout == operand.layout && o.dtype == operand.dtype);
-        Src::Input(known.unwrap_or_else(|| {
-            self.expr.inputs.push(operand.dtype);
-            self.ins.push(operand);
-            self.ins.len() - 1
-        }) as u8)
-    }
-
-    /// Whether it can become a further output of another kernel.
-    pub fn fits_into(&self, expr: &Expr, ins: &[Operand]) -> bool {
-        let new = self.ins.iter().filter(|a| !ins.iter().any(|b| a.loc == b.loc && a.layout == b.layout)).count();
-        expr.instrs.len() + self.expr.instrs.len() <= MAX_INSTRS && ins.len() + new + expr.outputs.len() < MAX_BINDINGS
-    }
-
-    /// Appends it to another kernel; instructions that are there already are shared.
-    pub fn merge_into(&self, expr: &mut Expr, ins: &mut Vec<Operand>, args: &mut Vec<u32>) {
-        let mut instrs: Vec<u8> = Vec::with_capacity(self.expr.instrs.len());
-        let mut place = |src: Src, instrs: &[u8], expr: &mut Expr| match src {
-            Src::Instr(k) => Src::Instr(instrs[k as usize]),
-            Src::Arg(k) => {
-                let arg = self.args[k as usize];
-                let at = args.iter().position(|&a| a == arg).unwrap_or_else(|| {
-                    args.push(arg);
-                    args.len() - 1
-                });
-                Src::Arg(at as u16)
-            }
-            Src::Input(k) => {
-                let operand = &self.ins[k as usize];
-                let known =
-                    ins.iter().position(|o| o.loc == operand.loc && o.layout == operand.layout && o.dtype == operand.dtype);
-                Src::Input(known.unwrap_or_else(|| {
-                    expr.inputs.push(operand.dtype);
-                    ins.push(operand.clone());
-                    ins.len() - 1
-                }) as u8)
-            }
-        };
-        for instr in &self.expr.instrs {
-            let srcs = instr.srcs.iter().map(|&s| place(s, &instrs, expr)).collect();
-            let new = Instr { srcs, ..instr.clone() };
-            let at = expr.instrs.iter().position(|old| *old == new).unwrap_or_else(|| {
-                expr.instrs.push(new);
-                expr.instrs.len() - 1
-            });
-            instrs.push(at as u8);
-        }
-        for &(src, dtype) in &self.expr.outputs {
-            let src = place(src, &instrs, expr);
-            expr.outputs.push((src, dtype));
-        }
-    }
-}
-
 impl Lowering<'_> {
     /// The expression of node `i` over `shape`, with everything that is inlined into it.
     pub(super) fn tree(&mut self, i: usize, shape: &Shape) -> Result<Tree> {
@@ -332,23 +269,28 @@ impl Lowering<'_> {
     fn limit_reads(&mut self, i: usize) -> Result<()> {
         loop {
             let mut reads = SmallVec::new();
-            let (mut instrs, mut worst) = (1, None::<(usize, usize)>);
+            let (mut instrs, mut words, mut worst) = (1, 0, None::<(usize, usize)>);
             for &input in &self.program.inputs[i] {
                 for r in self.fusion.reads_of(input) {
                     add_read(&mut reads, r);
                 }
                 if let Input::Node(n, o) = input {
+                    if self.program.nodes[n as usize].op == Op::Const {
+                        words += number_words(self.program, n, o);
+                    }
                     let n = n as usize;
                     if self.fusion.is_inline(n) && !self.has_val(n, o as usize) {
-                        instrs += self.fusion.0[n].instrs as usize;
-                        let size = self.fusion.0[n].reads.len();
+                        instrs += self.fusion.infos[n].instrs as usize;
+                        words += self.fusion.infos[n].words;
+                        let size = self.fusion.infos[n].reads.len();
                         if worst.is_none_or(|(_, w)| size >= w) {
                             worst = Some((n, size));
                         }
                     }
                 }
             }
-            if (reads.len() <= MAX_READS && instrs <= MAX_INSTRS) || worst.is_none() {
+            let fits = reads.len() <= MAX_READS && instrs <= MAX_INSTRS && words <= self.fusion.most_words;
+            if fits || worst.is_none() {
                 return Ok(());
             }
             if let Some((n, _)) = worst {

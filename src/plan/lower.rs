@@ -1,9 +1,10 @@
 //! Lowering: from a program's nodes to launches over leaves and temporaries; views become layouts.
-use super::fuse::{Fusion, Tree};
+use super::fuse::Fusion;
 use super::program::{Input, Program};
+use super::tree::Tree;
 use super::{Kept, Launch, Loc, Operand, PlanOptions};
-use crate::backend::Kernel;
 use crate::backend::op::{Op, ViewOp};
+use crate::backend::{Kernel, gpu};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -48,7 +49,11 @@ pub(super) struct Lowered {
 /// Lowers a program, for a planner that may drop values and compute them again if `is_bounded`.
 pub(super) fn lower(program: &Program, options: PlanOptions, is_bounded: bool) -> Result<Lowered> {
     let vals = program.nodes.iter().map(|n| SmallVec::from_elem(None, n.outs.len())).collect();
-    let fusion = Fusion::new(program, options);
+    let most_words = match program.device.gpu_index() {
+        None => usize::MAX,
+        Some(index) => gpu::gpu(index)?.caps.arg_words(),
+    };
+    let fusion = Fusion::new(program, options, most_words);
     let mut l = Lowering { program, fusion, launches: Vec::new(), temps: Vec::new(), vals, options, is_bounded };
     for i in 0..program.nodes.len() {
         l.node(i)?;
@@ -258,13 +263,14 @@ impl Lowering<'_> {
         let dtype = self.program.nodes[i].outs[0].spec.dtype;
         let newest = tree.ins.iter().filter_map(|o| self.made(o.loc)).max().map_or(0, |m| m + 1);
         let first = self.launches.len().saturating_sub(8).max(newest as usize);
+        let most_words = self.fusion.most_words;
         let at = (first..self.launches.len()).rev().find(|&at| {
             let launch = &self.launches[at];
             let Kernel::Fused(expr) = &launch.kernel else { return false };
             let nodes = &self.program.nodes;
             // A replay may not be merged with what it repeats.
             let is_near = nodes[launch.node as usize].phase == nodes[i].phase;
-            is_near && launch.shape == *shape && shares_an_input(launch, tree) && tree.fits_into(expr, &launch.ins)
+            is_near && launch.shape == *shape && shares_an_input(launch, tree) && tree.fits_into(expr, &launch.ins, most_words)
         })?;
         let out = self.temp(Layout::contiguous(shape), dtype);
         if let Some(t) = self.temps.last_mut() {

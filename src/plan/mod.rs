@@ -27,6 +27,7 @@ mod run;
 mod run_gpu;
 mod timing;
 mod transfer;
+mod tree;
 mod vary;
 mod work;
 

@@ -83,6 +83,28 @@ def test_a_new_size_needs_no_new_pipeline():
 
 
 @pytest.mark.promise("G02")
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64"])
+def test_G02_a_chain_of_more_numbers_than_a_kernel_takes_is_cut(dtype, rng):
+    def chains(x):
+        parts = []
+        for start in (0, 28):
+            y = x
+            for i in range(start, start + 28, 2):
+                y = (y * (i % 4 - 1) - (i + 2)) if dtype == "int64" else (y * (0.9 + i / 100) - (0.1 + i / 1000))
+            parts.append(y)
+        return parts[0] + parts[1]
+
+    x = rng.integers(-3, 3, 100).astype(dtype)
+    expected = chains(ag.tensor(x)).numpy()
+    rtol = {"float32": 1e-5, "float16": 2e-2, "int64": 0}[dtype]
+    # The numbers are arguments: what is cut is so for any of them.
+    np.testing.assert_allclose(chains(ag.tensor(x, device="gpu")).numpy(), expected, rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(
+        chains(ag.tensor(x, device="gpu")).sum().item(), float(expected.sum(dtype="float64")), rtol=10 * rtol, atol=1e-2
+    )
+
+
+@pytest.mark.promise("G02")
 def test_G02_what_the_guide_lists_is_what_is_refused():
     limits = (ROOT / "docs/gpu.md").read_text().split("## Limits")[1].split("##")[0]
     listed = re.findall(r"^\| ([^|]+?) \|", limits, re.MULTILINE)[1:]

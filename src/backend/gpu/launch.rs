@@ -3,7 +3,7 @@ use super::codegen;
 pub use super::derive::Derived;
 use super::text::{Elem, Source};
 use crate::backend::Kernel;
-use crate::backend::expr::{EwOp, Expr, Instr, Src};
+use crate::backend::expr::{EwOp, Expr, Instr, MAX_BINDINGS, Src};
 use crate::backend::op::Op;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -26,6 +26,16 @@ pub struct Caps {
     /// A processor that plays a GPU: small tiles.
     pub is_software: bool,
 }
+
+impl Caps {
+    /// 32-bit words of changing numbers that an expression may read besides where its tensors begin.
+    pub fn arg_words(&self) -> usize {
+        (self.max_immediates as usize / 4).saturating_sub(MAX_BINDINGS + OTHER_WORDS)
+    }
+}
+
+/// Words of a kernel that change, besides its expression's and its tensors': where partial results begin, and the one that is 0.
+const OTHER_WORDS: usize = 2;
 
 /// A tensor as a kernel is prepared for it: where its elements begin is known only at run time.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! A fused expression as WGSL: a line for each instruction, on registers that hold four elements.
 use super::numbers::Numbers;
 use super::operators::{self, Register};
-use crate::backend::expr::{EwOp, Expr, Instr, Src};
+use crate::backend::expr::{EwOp, Expr, Instr, Src, arg_words};
 use crate::backend::gpu::launch::{Word, elem};
 use crate::backend::gpu::text::{Elem, Number};
 use crate::dtype::DType;
@@ -125,7 +125,7 @@ impl<'a> Lines<'a> {
         } else {
             has(numbers, Word::Low(arg), &low);
         }
-        if is_half(dtype) || matches!(dtype, DType::Bool | DType::I64) {
+        if arg_words(dtype) > 1 {
             has(numbers, Word::High(arg), &high);
         }
         let value = match (kind, dtype) {
