@@ -21,3 +21,7 @@ fn multiply(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
     let low = wide_product(a.x, b.x);
     return vec2<u32>(low.x, low.y + a.x * b.y + a.y * b.x);
 }
+
+fn number(x: u32) -> vec2<u32> {
+    return vec2<u32>(x, 0u);
+}

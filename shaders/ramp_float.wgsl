@@ -2,20 +2,8 @@
 // result is rounded to 16 bits afterwards.
 // Limited by integer arithmetic, a few tens of operations an element.
 
-/// The 64-bit product of two words.
-fn wide_product(a: u32, b: u32) -> vec2<u32> {
-    let a0 = a & 0xffffu;
-    let a1 = a >> 16u;
-    let b0 = b & 0xffffu;
-    let b1 = b >> 16u;
-    let low = a0 * b0;
-    let middle = a1 * b0 + (low >> 16u);
-    let cross = a0 * b1 + (middle & 0xffffu);
-    return vec2<u32>((cross << 16u) | (low & 0xffffu), a1 * b1 + (middle >> 16u) + (cross >> 16u));
-}
-
 /// a + b for numbers of three words.
-fn add(a: vec3<u32>, b: vec3<u32>) -> vec3<u32> {
+fn sum(a: vec3<u32>, b: vec3<u32>) -> vec3<u32> {
     let low = a.x + b.x;
     let carry = select(0u, 1u, low < a.x);
     let middle = a.y + b.y;
@@ -29,7 +17,7 @@ fn add(a: vec3<u32>, b: vec3<u32>) -> vec3<u32> {
 fn times(step: vec3<u32>, i: u32) -> vec3<u32> {
     let low = wide_product(step.x, i);
     let middle = wide_product(step.y, i);
-    return add(vec3<u32>(low, 0u), vec3<u32>(0u, middle.x, middle.y + step.z * i));
+    return sum(vec3<u32>(low, 0u), vec3<u32>(0u, middle.x, middle.y + step.z * i));
 }
 
 fn power_of_two(exponent: i32) -> f32 {
@@ -41,7 +29,7 @@ fn to_float(number: vec3<u32>) -> f32 {
     let is_negative = (number.z >> 31u) == 1u;
     var size = number;
     if is_negative {
-        size = add(~number, vec3<u32>(1u, 0u, 0u));
+        size = sum(~number, vec3<u32>(1u, 0u, 0u));
     }
     if all(size == vec3<u32>(0u)) {
         return 0.0;
@@ -88,7 +76,7 @@ fn main(
     let step = vec3<u32>(p.step0, p.step1, p.step2);
     var value = p.start + f32(i) * p.step;
     if p.is_finite == 1u {
-        value = to_float(add(start, times(step, i)));
+        value = to_float(sum(start, times(step, i)));
     }
     out[p.out_at + i] = value;
 }

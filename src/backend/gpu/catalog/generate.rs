@@ -8,7 +8,7 @@ pub fn fill() -> Source {
 
 /// Start + i * step in floats.
 pub fn ramp_float() -> Source {
-    Source::new("ramp_float", shader!("ramp_float"))
+    Source::new("ramp_float", &[shader!("long"), shader!("ramp_float")].concat())
         .writes("out", Elem::F32)
         .words(Number::U32, &["count", "out_at", "start0", "start1", "start2", "step0", "step1", "step2", "last"])
         .words(Number::U32, &["is_finite", "is_odd"])

@@ -16,7 +16,7 @@ pub fn offsets(idx: Elem) -> Source {
 
 /// Rows at offsets; elements are given as they are loaded.
 pub fn gather(x: Elem) -> Source {
-    let body = format!("alias Value = {};\n{}", x.loaded(), shader!("gather"));
+    let body = format!("alias Value = {};\n{}{}", x.loaded(), shader!("gather"), shader!("each"));
     Source::new("gather", &body)
         .reads("x", x)
         .reads("offsets", Elem::Word)

@@ -3,7 +3,7 @@ use super::super::text::{Elem, Number, Source};
 
 /// A strided copy into a window; the table has size, step in x and step in out of every axis, the last first.
 pub fn place(elem: Elem) -> Source {
-    Source::new("place", shader!("place"))
+    Source::new("place", &[shader!("place"), shader!("each")].concat())
         .reads("x", elem)
         .reads("table", Elem::Word)
         .writes("out", elem)

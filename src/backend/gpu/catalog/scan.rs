@@ -37,16 +37,19 @@ impl Fold {
         if matches!(self, Fold::SumInt | Fold::ProductInt) { Elem::I32 } else { Elem::Pair }
     }
 
+    /// Whether factors are joined, and not summands.
+    const fn is_product(self) -> bool {
+        matches!(self, Fold::ProductFloat | Fold::ProductInt | Fold::ProductLong)
+    }
+
     fn text(self) -> String {
-        let (own, long) = match self {
-            Fold::SumFloat => (shader!("sum_float"), false),
-            Fold::SumInt => (shader!("sum_int"), false),
-            Fold::SumLong => (shader!("sum_long"), true),
-            Fold::ProductFloat => (shader!("product_float"), false),
-            Fold::ProductInt => (shader!("product_int"), false),
-            Fold::ProductLong => (shader!("product_long"), true),
-        };
-        [if long { shader!("long") } else { "" }, own].concat()
+        let whole = |arithmetic: &str| format!("alias Sum = {};\n{arithmetic}{}", self.elem().loaded(), shader!("fold_whole"));
+        match self {
+            Fold::SumFloat => shader!("sum_float").to_owned(),
+            Fold::ProductFloat => shader!("product_float").to_owned(),
+            Fold::SumInt | Fold::ProductInt => whole(shader!("int")),
+            Fold::SumLong | Fold::ProductLong => whole(shader!("long")),
+        }
     }
 }
 
@@ -83,6 +86,7 @@ pub fn scan(fold: Fold, pass: Pass, is_cooperative: bool) -> Source {
     let (name, body) = if is_cooperative { ("scan_rows", shader!("scan_rows")) } else { ("scan_lines", shader!("scan_lines")) };
     Source::new(name, &[&fold.text(), ends.as_str(), body].concat())
         .constant("TOTALS", u32::from(gives_totals))
+        .constant("PRODUCT", u32::from(fold.is_product()))
         .reads("x", x)
         .reads("carries", partial)
         .writes("out", out)
