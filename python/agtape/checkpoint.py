@@ -41,8 +41,8 @@ def checkpoint(fn=None, /, *args, replay="trace", verify=False, rngs=(), name=No
             while it needs some, the result is a decorator, or the decorated function.
         *args, **kwargs: anything, nested containers of tensors too.
         replay: "trace" rebuilds what ran from its recipes, without calling the function again. "call" keeps no recipe and calls the
-            function a second time in backward, with the random state, options and argument values of the first call; a second
-            run of other ops, numbers or tensors is an error.
+            function a second time in backward, with the random state, options, argument values and captured variables of the
+            first call; a second run of other ops, numbers or tensors is an error.
         verify: whether the outputs of a second call are compared too; what is rebuilt from recipes cannot differ.
         rngs: generators of the user's (`numpy.random.Generator`, `random.Random`, anything with `get_state` and `set_state`) that
             a second call must find as the first did; ours, Python's and NumPy's global ones are known.
@@ -125,7 +125,7 @@ def _call(fn, args, kwargs, verify, rngs, name):
     # An array may be written to later; tensors are given to the second run by the node, so nothing here holds one.
     plain = [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves if not isinstance(leaf, Tensor)]
     is_tensor = [isinstance(leaf, Tensor) for leaf in leaves]
-    n_given = sum(is_tensor)
+    n_given, second = sum(is_tensor), _bound_as_now(fn)
     world = World(rngs)
     run = _core._Run(name, [leaf for leaf in leaves if isinstance(leaf, Tensor)])
     try:
@@ -143,7 +143,7 @@ def _call(fn, args, kwargs, verify, rngs, name):
         values = [next(tensors) if is_one else next(others) for is_one in is_tensor]
         again_args, again_kwargs = build(values)
         again = run.again(inputs)
-        found = _again(again, fn, again_args, again_kwargs, world, name)
+        found = _again(again, second, again_args, again_kwargs, world, name)
         if len(found) != n_outs:
             raise RuntimeError(
                 f"checkpoint: the replay of segment {name!r} gave {len(found)} tensors, the first run {n_outs}; expected as many"
@@ -154,6 +154,30 @@ def _call(fn, args, kwargs, verify, rngs, name):
     n_outs = len(outs)
     made = run.record(outs, replay)
     return rebuild([new if new is not None else old for new, old in zip(made, outs)])
+
+
+def _bound_as_now(fn):
+    """The function with the variables that it captured bound as they are now.
+
+    What a loop binds them to later is no concern of a second run; and were one of them bound to the segment's own output, that would keep
+    the function alive which it needs itself.
+    """
+    if type(fn) is functools.partial:
+        return functools.partial(_bound_as_now(fn.func), *fn.args, **fn.keywords)
+    if not isinstance(fn, types.FunctionType) or not fn.__closure__:
+        return fn
+    cells = tuple(types.CellType() for _ in fn.__closure__)
+    twin = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, cells)
+    twin.__kwdefaults__, twin.__qualname__, twin.__module__ = fn.__kwdefaults__, fn.__qualname__, fn.__module__
+    twin.__dict__.update(fn.__dict__)
+    for cell, captured in zip(cells, fn.__closure__):
+        try:
+            value = captured.cell_contents
+        except ValueError:  # a variable without a value yet
+            continue
+        # A function that calls itself finds its twin.
+        cell.cell_contents = twin if value is fn else value
+    return twin
 
 
 def _take_back(world, error):
