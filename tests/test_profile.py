@@ -167,6 +167,7 @@ def test_the_trace_is_what_viewers_read(tmp_path):
     assert len(kernels) == p.launches and sum(e["dur"] for e in kernels) / 1e3 == pytest.approx(
         sum(row["total_ms"] for row in p.rows)
     )
+    assert {"fused_matmul: matmul+add+relu", "adam"} <= {e["name"] for e in kernels}
     threads = {e["tid"] for e in events}
     assert len(threads) == 2
     assert all(spans_nest([e for e in events if e["tid"] == tid]) for tid in threads)

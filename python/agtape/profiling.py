@@ -6,7 +6,7 @@ from pathlib import Path
 from agtape import _core
 from agtape.memory.drawing import bars, load_matplotlib
 from agtape.memory.record import Tables, limited
-from agtape.timings import RATES, rows_of, stage_times, trace_events
+from agtape.timings import RATES, label_of, rows_of, stage_times, trace_events
 
 # Rows of the table and bars of the picture; wider names are cut.
 _TOP, _MAX_BARS, _MAX_NAME = 20, 12, 44
@@ -20,7 +20,8 @@ class profile(Tables):
     Evaluations count that begin and end inside the block; one that fails does not. Several profiles may be open at once and each sees
     everything. On the CPU a launch's time is the wall time of its kernel, on a GPU that between two stamps of the device's own clock;
     where it has none, each launch is submitted alone and waited for, and `notes` says so. While a profile is open a GPU has a pass for
-    each launch, so that its kernels do not overlap; leaving the block waits for it.
+    each launch, so that its kernels do not overlap; leaving the block waits for it. Everything that is heard is kept, some hundred
+    bytes a launch.
 
     Afterwards:
         rows: list of dicts, the longest first; one for all launches of the same kernel on the same shapes: `device`, `kernel`, `ops`,
@@ -308,7 +309,7 @@ def _measure(device):
 
 
 def _name(row):
-    name = row["kernel"] if row["ops"] == (row["kernel"],) else f"{row['kernel']}: {'+'.join(row['ops'])}"
+    name = label_of(row)
     name = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
     if not row["rebuilt"]:
         return name

@@ -7,6 +7,16 @@ _STAGES = ("record", "hash", "look up", "plan", "bind", "run", "encode", "submit
 _COUNTS = ("kernel", "ops", "dtype", "shape", "terms", "bytes_read", "bytes_written", "flops")
 
 
+def label_of(counts):
+    """A kernel's name for people: of one that computes several things, what.
+
+    >>> label_of({"kernel": "matmul", "ops": ("matmul",)}), label_of({"kernel": "fused", "ops": ["exp", "add"]})
+    ('matmul', 'fused: exp+add')
+    """
+    kernel, ops = counts["kernel"], list(counts["ops"])
+    return kernel if ops == [kernel] else f"{kernel}: {'+'.join(ops)}"
+
+
 def trace_events(figures):
     """The events of a trace in Chrome's format: complete ones with times in microseconds since the block began, and names.
 
@@ -40,7 +50,7 @@ def trace_events(figures):
             counts = figures["kernels"][kernel]
             arguments = {**counts, "rebuilt": is_rebuilt, "segment": segment}
             pid = processes[device]
-            events.append(event(counts["kernel"], "kernel", pid, thread if pid == 1 else 0, time, arguments))
+            events.append(event(label_of(counts), "kernel", pid, thread if pid == 1 else 0, time, arguments))
     return events
 
 

@@ -88,6 +88,20 @@ def test_many_launches_in_one_plan_are_all_timed():
     assert np.allclose(y.numpy(), x.numpy() + 1500, rtol=1e-3)
 
 
+def test_a_large_update_is_submitted_whole_and_timed_in_parts():
+    params = [ag.param(np.full(2, i, np.float32), device="gpu") for i in range(600)]
+    opt = ag.optim.SGD(params, lr=0.5)
+    with ag.grad_tape():
+        loss = sum((w * w).sum() for w in params)
+    loss.backward()
+    ag.synchronize("gpu")
+    with ag.profile() as p:
+        opt.step()
+    (row,) = p.rows
+    assert (row["kernel"], row["count"], p.evaluations, p.notes) == ("sgd", 600, 1, [])
+    assert all(w.numpy().tolist() == [0, 0] for w in params)
+
+
 def test_the_trace_has_the_device_as_a_process(tmp_path):
     step = training_step()
     with ag.profile() as p:
