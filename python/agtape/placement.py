@@ -87,7 +87,7 @@ def selftest(device="gpu", large=True, progress=None):
 
     Args:
         device: a name of `ag.devices()`.
-        large: also 2**24 elements, for an op of every family.
+        large: also 2**24 elements, or as many as the device can bind, for an op of every family.
         progress: called with a text after every case; None for silence.
 
     Returns:

@@ -7,7 +7,8 @@ import numpy as np
 
 import agtape as ag
 from agtape import _core
-from agtape.kernelcheck.cases import LARGE, SIZES, TOLERANCES, all_cases
+from agtape.kernelcheck.case import BYTES_AN_ELEMENT, LARGE, SIZES, TOLERANCES
+from agtape.kernelcheck.cases import all_cases
 
 
 class SelfTest:
@@ -70,12 +71,20 @@ def compare(case, n, device):
     return wrong and f"FAILED {case.name}, size {n}: {wrong}"
 
 
+def largest_of(limits):
+    """The most elements to try: 2**24, or what one binding of the device holds with every kernel's scratch."""
+    n = LARGE
+    while n * BYTES_AN_ELEMENT > limits.get("max_bytes", n * BYTES_AN_ELEMENT):
+        n //= 2
+    return n
+
+
 def selftest(device="gpu", large=True, progress=None):
     """Try every op of a device against the CPU.
 
     Args:
         device: a name of `ag.devices()`.
-        large: also 2**24 elements, for an op of every family.
+        large: also 2**24 elements, or as many as the device can bind, for an op of every family.
         progress: called with a text after every case; None for silence.
 
     Returns:
@@ -89,12 +98,13 @@ def selftest(device="gpu", large=True, progress=None):
     True
     """
     begin, failures, count = time.perf_counter(), [], 0
-    adapter = {}
+    adapter, largest = {}, LARGE
     if device != "cpu":
         known = {a.device: a.to_dict() for a in ag.adapters()}
-        adapter = known.get(device, {}) | _core.adapter_limits(device)
+        limits = _core.adapter_limits(device)
+        adapter, largest = known.get(device, {}) | limits, largest_of(limits)
     for case in all_cases():
-        sizes = [n for n in SIZES if n <= case.most] + [LARGE] * (large and case.is_large)
+        sizes = [n for n in SIZES if n <= case.most] + [largest] * (large and case.is_large)
         for n in sizes:
             count += 1
             wrong = compare(case, n, device)
