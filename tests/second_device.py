@@ -11,6 +11,15 @@ LETTERS = "CBMR"
 FOLDERS = ("budget", "checkpoint", "memory")
 # What a test needs that no adapter has, by test, or by file where all of its tests need it.
 NOT_ON_AN_ADAPTER = {
+    **{
+        f"budget/test_figures.py::{test}": "a figure of the CPU's plans, and no promise"
+        for test in (
+            "test_small_batches_cost_no_more_though_gradients_are_large_beside_their_activations",
+            "test_deep_mlp_costs_no_more_than_promised",
+            "test_thousand_layers_fit_into_twice_the_root_of_their_activations",
+            "test_plain_run_of_an_mlp_saves_one_activation_a_layer",
+        )
+    },
     "budget/test_process.py": "an adapter's buffers are no memory of the process",
     "memory/test_out_of_memory.py": "the limit that it sets is the host's; tests/gpu/test_faults.py makes allocations fail",
     "memory/test_statistics.py::test_M07_reserved_bytes_are_the_processs_growth": "they are no memory of the process",

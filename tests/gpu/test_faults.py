@@ -127,6 +127,33 @@ def test_R09_reset_makes_handles_stale_and_leaves_other_devices():
     assert ag.ones(2, device="gpu").tolist() == [1.0, 1.0]
 
 
+@pytest.mark.promise("R08")
+def test_R08_a_stale_handle_never_reads_another_tensors_data(rng):
+    living, stale = {}, []
+    for step in range(300):
+        choice = rng.integers(10)
+        if choice < 5:
+            shape = (int(rng.integers(1, 40)), int(rng.integers(1, 9)))
+            # Buffers of few sizes, which others had before.
+            living[step] = ag.full(shape, float(step), device="gpu") + 0.0
+            ag.eval(living[step])
+        elif choice < 8 and living:
+            del living[int(rng.choice(list(living)))]
+        elif choice == 8 and step % 3 == 0:
+            ag.reset("gpu")
+            stale += living.values()
+            living = {}
+        for made in rng.permutation(list(living))[:2]:
+            assert (living[made].numpy() == made).all()
+        for x in stale[-2:]:
+            assert not x.handle.is_valid
+            with pytest.raises(
+                RuntimeError, match=r"stale handle: .*'persistent' had generation \d+, its current generation is \d+"
+            ):
+                x.numpy()
+    assert len(stale) > 10
+
+
 @pytest.mark.promise("G07")
 def test_G07_the_interpreter_ends_with_live_tensors_and_pending_work():
     done = run("""
