@@ -299,8 +299,9 @@ def test_C13_nothing_is_computed_past_what_a_rule_reads():
     assert replayed_nodes(lambda h: h @ ag.ones((8, 8), dtype=float_type())) - replayed_nodes(lambda h: h * 1.0) <= 3
 
 
+@pytest.mark.parametrize("end", ["backward", "clear"])
 @pytest.mark.parametrize("replay", REPLAYS)
-def test_C20_an_object_that_caches_its_output_is_freed_by_backward(replay):
+def test_C20_an_object_that_caches_its_output_is_freed_by_backward_and_by_clear(replay, end):
     gc.collect()
     gc.disable()
     try:
@@ -319,9 +320,11 @@ def test_C20_an_object_that_caches_its_output_is_freed_by_backward(replay):
         held = []
         for _ in range(4):
             layer = Layer(w)
-            with ag.grad_tape():
+            with ag.grad_tape() as tape:
                 layer.result = ag.checkpoint(layer, x, replay=replay)
-                layer.result.sum().backward()
+                loss = layer.result.sum()
+            loss.backward() if end == "backward" else tape.clear()
+            del loss
             w.grad = None
             del layer
             held.append(active())
