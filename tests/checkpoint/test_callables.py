@@ -100,10 +100,10 @@ def test_C20_a_function_that_captures_the_name_of_its_own_output_is_freed(replay
                 for _ in range(3):
                     h = ag.checkpoint(lambda: block(h, w), replay=replay)  # noqa: B023
                 loss = h.sum()
+            ag.eval(h, loss)
             if end == "backward":
                 loss.backward()
             elif end == "clear":
-                ag.eval(loss)
                 tape.clear()
 
         run()
