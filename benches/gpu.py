@@ -79,7 +79,7 @@ def bandwidth(device, n=1 << 27):
         lambda: ag.relu(x * y + x).sum(),
         lambda: torch.relu(p * q + p).sum(),
     )
-    for rows, width in ((1 << 17, 1024), (1 << 20, 64), (4096, 32768)):
+    for rows, width in ((1 << 17, 1024), (1 << 20, 64), (8192, 4096), (4096, 32768)):
         z, r = filled(device, rows, width)
         w, v = ag.ones(width, device=device), torch and torch.ones(width, device="cuda")
         moved = 8 * rows * width / 1e6
@@ -91,6 +91,7 @@ def bandwidth(device, n=1 << 27):
             lambda: ag.nn.functional.layer_norm(z, (width,), w, w),
             lambda: torch.nn.functional.layer_norm(r, (width,), v, v),
         )
+        row_losses(z, r, w, v, moved)
         for axis in (0, 1):
             beside(
                 f"sum of axis {axis} {rows}x{width}",
@@ -99,6 +100,47 @@ def bandwidth(device, n=1 << 27):
                 lambda a=axis: z.sum(axis=a),
                 lambda a=axis: r.sum(a),
             )
+
+
+def row_losses(z, r, w, v, moved):
+    """Rows with their gradients: bandwidth of reading rows for the loss, and again for the gradient, which is written."""
+    rows, width = z.shape
+    F, G = ag.nn.functional, torch and torch.nn.functional
+    k = ag.arange(rows, device=z.device) % width
+    ag.eval(k)
+    q = torch and torch.arange(rows, device="cuda") % width
+    # Gradients of outputs other than a constant: what multiplies them is a tensor.
+    s = torch and r.detach().requires_grad_()
+
+    def ours(loss):
+        x = z.detach()
+        x.requires_grad = True
+        with ag.grad_tape():
+            total = loss(x)
+        total.backward()
+        return x.grad
+
+    def theirs(loss):
+        s.grad = None
+        loss(s).backward()
+
+    beside(
+        f"cross_entropy {rows}x{width}", "GB/s", moved / 2, lambda: F.cross_entropy(z, k), lambda: G.cross_entropy(r, q)
+    )
+    beside(
+        f"cross_entropy and gradient {rows}x{width}",
+        "GB/s",
+        1.5 * moved,
+        lambda: ours(lambda x: F.cross_entropy(x, k)),
+        lambda: theirs(lambda x: G.cross_entropy(x, q)),
+    )
+    beside(
+        f"layer_norm and gradient {rows}x{width}",
+        "GB/s",
+        2.5 * moved,
+        lambda: ours(lambda x: (F.layer_norm(x, (width,), w, w) * z).sum()),
+        lambda: theirs(lambda x: (G.layer_norm(x, (width,), v, v) * r).sum()),
+    )
 
 
 def launches(device, count=2000):

@@ -21,7 +21,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nw: vec3
     for (; k < end; k += LANES) {
         sums.x = fma(load_a(item.a + k * p.a_col), load_b(start + k * p.b_row), sums.x);
     }
-    let sum = row_sum(t, total4(sums));
+    let sum = row_sum(t, 0u, total4(sums));
     if lane == 0u && column < p.n {
         c[item.c + split * p.items * p.n + column] = sum;
     }

@@ -1,11 +1,15 @@
 // What row kernels share: which row a thread works on, four elements at a time, sums over the threads of a row, exponentials.
-// 256 threads work on 256 / LANES rows. A row's threads lie STRIDE apart: 1 where a row's elements are neighbours in memory, else
-// 256 / LANES, so that neighbours work on neighbouring rows. LANES is a power of 4. Orders of sums depend on sizes alone.
-const THREADS: u32 = 256u;
+// THREADS threads work on THREADS / LANES rows. A row's threads lie STRIDE apart: 1 where a row's elements are neighbours in memory, else
+// THREADS / LANES, so that neighbours work on neighbouring rows. Each thread keeps its first KEPT fours of a row in registers: a line with
+// a number sign stands KEPT times, for 0, 1, ... Orders of sums depend on sizes and on the size of a subgroup alone.
 const ROWS: u32 = THREADS / LANES;
+// Columns from one four of a thread to its next.
+const PITCH: u32 = 4u * LANES;
+// TEAM threads of a row combine what they have first, then the teams.
+const TEAMS: u32 = LANES / TEAM;
 
-var<workgroup> floats: array<f32, 256>;
-var<workgroup> keys: array<i32, 256>;
+var<workgroup> part_sums: array<vec2<f32>, 2u * THREADS / TEAM>;
+var<workgroup> part_tops: array<i32, THREADS / TEAM>;
 
 fn lane_of(t: u32) -> u32 {
     return t / STRIDE % LANES;
@@ -19,42 +23,56 @@ fn row_of(group: u32, t: u32) -> u32 {
     return group * ROWS + t % ROWS;
 }
 
-// The sum over a row's threads, to each of them.
-fn row_sum(t: u32, value: f32) -> f32 {
-    let lane = lane_of(t);
-    floats[t] = value;
-    for (var step = LANES / 4u; step > 0u; step /= 4u) {
+// Two sums over a row's threads, to each of them. `turn` is 0 at a kernel's first sums and 1 at its second, which use other memory.
+fn row_sums(t: u32, turn: u32, values: vec2<f32>) -> vec2<f32> {
+    var sums = team_sums(t, turn, values);
+    if TEAMS > 1u {
+        let lane = lane_of(t);
+        let first = turn * (THREADS / TEAM) + row_of(0u, t) * TEAMS;
+        if lane % TEAM == 0u {
+            part_sums[first + lane / TEAM] = sums;
+        }
         workgroupBarrier();
-        if lane < step {
-            let at = t + step * STRIDE;
-            floats[t] = (floats[t] + floats[at]) + (floats[at + step * STRIDE] + floats[at + 2u * step * STRIDE]);
+        sums = part_sums[first];
+        for (var k = 1u; k < TEAMS; k++) {
+            sums += part_sums[first + k];
         }
     }
-    workgroupBarrier();
-    let total = floats[t - lane * STRIDE];
-    workgroupBarrier();
-    return total;
+    return sums;
 }
 
-// The largest key of a row's threads, to each of them.
+fn row_sum(t: u32, turn: u32, value: f32) -> f32 {
+    return row_sums(t, turn, vec2<f32>(value, 0.0)).x;
+}
+
+// The largest key of a row's threads, to each of them; called once in a kernel.
 fn row_top(t: u32, value: i32) -> i32 {
-    let lane = lane_of(t);
-    keys[t] = value;
-    for (var step = LANES / 4u; step > 0u; step /= 4u) {
+    var top = team_top(t, value);
+    if TEAMS > 1u {
+        let lane = lane_of(t);
+        let first = row_of(0u, t) * TEAMS;
+        if lane % TEAM == 0u {
+            part_tops[first + lane / TEAM] = top;
+        }
         workgroupBarrier();
-        if lane < step {
-            let at = t + step * STRIDE;
-            keys[t] = max(max(keys[t], keys[at]), max(keys[at + step * STRIDE], keys[at + 2u * step * STRIDE]));
+        top = part_tops[first];
+        for (var k = 1u; k < TEAMS; k++) {
+            top = max(top, part_tops[first + k]);
         }
     }
-    workgroupBarrier();
-    let top = keys[t - lane * STRIDE];
-    workgroupBarrier();
     return top;
 }
 
-// Positions of the four elements that a thread takes at a time.
+// The first position of a thread in its row.
+fn begin_of(lane: u32) -> u32 {
+    return select(lane, 4u * lane, WIDE == 1u);
+}
+
+// Positions of the four elements that a thread takes at a time: neighbours, a multiple of 4 the first, where they are moved at once.
 fn places(c: u32) -> vec4<u32> {
+    if WIDE == 1u {
+        return vec4<u32>(c, c + 1u, c + 2u, c + 3u);
+    }
     return vec4<u32>(c, c + LANES, c + 2u * LANES, c + 3u * LANES);
 }
 
@@ -76,6 +94,24 @@ const LEAST_KEY: i32 = -0x7f7fffff;
 fn finite_of(key: i32) -> f32 {
     let k = max(key, LEAST_KEY);
     return bitcast<f32>(select(u32(k), u32(-k) | 0x80000000u, k < 0i));
+}
+
+// The largest of four keys.
+fn top_of(k: vec4<i32>) -> i32 {
+    return max(max(k.x, k.y), max(k.z, k.w));
+}
+
+// The sum of e^(x - top) of elements seen so far, and their largest key.
+struct Part {
+    top: i32,
+    sum: f32,
+}
+
+fn added(part: Part, bits: vec4<u32>) -> Part {
+    let top = max(part.top, top_of(keys_of(bits)));
+    let highest = finite_of(top);
+    let shrunk = exp_below(vec4<f32>(finite_of(part.top) - highest)).x;
+    return Part(top, part.sum * shrunk + total4(exp_below(bitcast<vec4<f32>>(bits) - highest)));
 }
 
 // e^d for d <= 0, 0 below -87. In parts, because the built-in function may lose digits as |d| grows.

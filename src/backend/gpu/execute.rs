@@ -25,8 +25,8 @@ pub struct Ready {
 #[derive(Debug)]
 struct ReadyDispatch {
     dispatch: Dispatch,
-    /// Without and with one buffer both read and written; compiled when first needed.
-    pipelines: [OnceLock<Arc<Pipeline>>; 2],
+    /// Without and with one buffer both read and written, then the same of the shader for unaligned tensors; compiled when first needed.
+    pipelines: [OnceLock<Arc<Pipeline>>; 4],
     table: Option<Buffer>,
 }
 
@@ -45,6 +45,11 @@ impl Place<'_> {
     /// Where the binding starts.
     fn start(&self) -> usize {
         self.base & !(ALIGN - 1)
+    }
+
+    /// Whether the first element lies at a multiple of 16 bytes from where the binding starts.
+    fn is_aligned(&self) -> bool {
+        (self.base - self.start() + self.offset).is_multiple_of(16)
     }
 
     fn is_same(&self, other: &Place) -> bool {
@@ -157,20 +162,23 @@ impl Recording<'_> {
     }
 
     fn dispatch(&mut self, step: &ReadyDispatch, operands: &Operands) -> Result<()> {
-        let Dispatch { source, slots, words, groups, .. } = &step.dispatch;
+        let Dispatch { source, unaligned, slots, words, groups, .. } = &step.dispatch;
         let place = |slot: Slot| match slot {
             Slot::In(i) => operands.ins.get(i).copied(),
             Slot::Out(o) => operands.outs.get(o).copied(),
             Slot::Scratch(s) => operands.scratch.get(s).copied(),
             Slot::Table | Slot::Flag => None,
         };
+        let mut wide = source.bindings.iter().zip(slots).filter(|(b, _)| b.elem.is_wide());
+        let is_aligned = unaligned.is_none() || wide.all(|(_, &slot)| place(slot).is_none_or(|p| p.is_aligned()));
+        let source = unaligned.as_deref().filter(|_| !is_aligned).unwrap_or(source);
         let written = |id: u64| {
             let writes = source.bindings.iter().zip(slots).filter(|(b, _)| b.writes);
             writes.filter_map(|(_, &slot)| place(slot)).any(|p| p.buffer.id == id)
         };
         let reads = source.bindings.iter().zip(slots).filter(|(b, _)| !b.writes);
         let is_shared = reads.filter_map(|(_, &slot)| place(slot)).any(|p| written(p.buffer.id));
-        let cell = &step.pipelines[usize::from(is_shared)];
+        let cell = &step.pipelines[usize::from(is_shared) + if is_aligned { 0 } else { 2 }];
         let pipeline = match cell.get() {
             Some(pipeline) => pipeline.clone(),
             None => {

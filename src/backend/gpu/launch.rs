@@ -17,6 +17,8 @@ pub struct Caps {
     pub int64: bool,
     /// Subgroup operations, with the smallest and largest number of invocations in one; 0 without them.
     pub subgroup: (u32, u32),
+    /// Most threads of a workgroup.
+    pub max_threads: u32,
     /// Most workgroups along one dimension.
     pub max_groups: u32,
     /// Most bytes of immediates.
@@ -99,6 +101,8 @@ pub enum Word {
 pub struct Dispatch {
     /// The shader.
     pub source: Source,
+    /// The shader that takes its place where a tensor that moves four elements at a time does not begin at a multiple of 16 bytes.
+    pub unaligned: Option<Box<Source>>,
     /// What each of its bindings is.
     pub slots: SmallVec<[Slot; 8]>,
     /// What each of its numbers is.
@@ -223,6 +227,7 @@ impl<'a> Steps<'a> {
     pub fn dispatch(&mut self, source: Source, slots: &[Slot], words: Vec<Word>, groups: [u32; 3]) {
         self.push(Dispatch {
             source,
+            unaligned: None,
             slots: SmallVec::from_slice(slots),
             words,
             table: Vec::new(),

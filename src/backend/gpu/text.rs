@@ -22,6 +22,10 @@ pub enum Elem {
     Pair,
     /// A 4-byte element as bits.
     Word,
+    /// f32, four in a vector that moves at once; the first lies at a multiple of 16 bytes.
+    F32x4,
+    /// 4-byte elements as bits, in vectors like these.
+    Wordx4,
     /// The counter of values that a kernel refused.
     Flag,
 }
@@ -35,6 +39,8 @@ impl Elem {
             Elem::I64 => "i64",
             Elem::Pair => "vec2<u32>",
             Elem::F16 | Elem::BF16 | Elem::U8 | Elem::Bool | Elem::Word => "u32",
+            Elem::F32x4 => "vec4<f32>",
+            Elem::Wordx4 => "vec4<u32>",
             Elem::Flag => "atomic<u32>",
         }
     }
@@ -42,12 +48,17 @@ impl Elem {
     /// The type that loading gives.
     pub const fn loaded(self) -> &'static str {
         match self {
-            Elem::F32 | Elem::F16 | Elem::BF16 => "f32",
+            Elem::F32 | Elem::F16 | Elem::BF16 | Elem::F32x4 => "f32",
             Elem::I32 | Elem::U8 | Elem::Bool => "i32",
             Elem::I64 => "i64",
             Elem::Pair => "vec2<u32>",
-            Elem::Word | Elem::Flag => "u32",
+            Elem::Word | Elem::Wordx4 | Elem::Flag => "u32",
         }
+    }
+
+    /// Whether four elements move at once, so that the first of a tensor must lie at a multiple of 16 bytes.
+    pub const fn is_wide(self) -> bool {
+        matches!(self, Elem::F32x4 | Elem::Wordx4)
     }
 
     /// Elements in one word of memory.
@@ -162,6 +173,7 @@ fn load(out: &mut String, b: &Binding) {
     let (n, loaded) = (&b.name, b.elem.loaded());
     let value = match b.elem {
         Elem::F32 | Elem::I32 | Elem::I64 | Elem::Pair | Elem::Word => format!("return {n}[i];"),
+        Elem::F32x4 | Elem::Wordx4 => format!("return {n}[i >> 2u][i & 3u];"),
         Elem::F16 => format!("return unpack2x16float({n}[i >> 1u])[i & 1u];"),
         Elem::BF16 => format!("return bitcast<f32>(select({n}[i >> 1u] << 16u, {n}[i >> 1u] & 0xffff0000u, (i & 1u) == 1u));"),
         Elem::U8 | Elem::Bool => format!("return i32(({n}[i >> 2u] >> (8u * (i & 3u))) & 0xffu);"),

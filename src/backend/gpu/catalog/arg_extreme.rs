@@ -43,7 +43,7 @@ pub fn arg_extreme(largest: bool, x: Elem, stage: Stage, threads: Threads) -> So
          fn put(line: u32, b: Best) {{ {put} }}"
     );
     let y = if stage == Stage::Parts { Elem::Word } else { Elem::Pair };
-    let source = rows::source("argmax", include_str!("../../../../shaders/arg_extreme.wgsl"), threads);
+    let source = rows::source("argmax", include_str!("../../../../shaders/arg_extreme.wgsl"), threads, false);
     append(source, &text)
         .reads("x", if stage == Stage::Last { Elem::Word } else { x })
         .writes("y", y)
@@ -54,8 +54,8 @@ pub fn arg_extreme(largest: bool, x: Elem, stage: Stage, threads: Threads) -> So
 pub fn all() -> Vec<Source> {
     let mut out = Vec::new();
     let elems = [Elem::F32, Elem::F16, Elem::BF16, Elem::I32, Elem::U8, Elem::Bool, Elem::Pair];
-    for (lanes, across) in LANES.into_iter().flat_map(|lanes| [(lanes, false), (lanes, true)]) {
-        out.push(arg_extreme(true, Elem::F32, Stage::Whole, Threads { lanes, across }));
+    for threads in LANES.into_iter().flat_map(|lanes| [Threads::along(lanes), Threads::across(lanes)]) {
+        out.push(arg_extreme(true, Elem::F32, Stage::Whole, threads));
     }
     for (x, largest) in elems.into_iter().flat_map(|x| [(x, false), (x, true)]) {
         out.push(arg_extreme(largest, x, Stage::Parts, Threads::along(256)));

@@ -1,6 +1,6 @@
 //! The shaders of cross-entropy and of its gradient.
 use super::super::text::{Elem, Number, Source};
-use super::rows::{self, LANES, Threads, append, optional};
+use super::rows::{self, LAID, Threads, append, optional};
 
 /// Which of its parts a cross-entropy has, and how its labels lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,9 +45,9 @@ fn with_labels(source: Source, form: Form) -> Source {
 }
 
 /// The forward kernel. Bindings x, loss, top, sum, and if there are weights or ignored rows the share; labels, flag, weight.
-pub fn forward(form: Form, x: Elem, lanes: u32) -> Source {
-    let source = rows::source("cross entropy", include_str!("../../../../shaders/cross_entropy.wgsl"), Threads::along(lanes))
-        .reads("x", x)
+pub fn forward(form: Form, x: Elem, threads: Threads) -> Source {
+    let source = rows::source("cross entropy", include_str!("../../../../shaders/cross_entropy.wgsl"), threads, x.is_wide());
+    let source = rows::reads_rows(source, "x", x)
         .writes("loss_out", Elem::Word)
         .writes("top_out", Elem::Word)
         .writes("sum_out", Elem::Word)
@@ -62,28 +62,25 @@ pub fn forward(form: Form, x: Elem, lanes: u32) -> Source {
 }
 
 /// The gradient. Bindings x, g, top, sum, y; labels, flag, weight.
-pub fn gradient(form: Form, x: Elem, lanes: u32) -> Source {
+pub fn gradient(form: Form, x: Elem, threads: Threads) -> Source {
     let body = include_str!("../../../../shaders/cross_entropy_gradient.wgsl");
-    let source = rows::source("cross entropy gradient", body, Threads::along(lanes))
-        .reads("x", x)
-        .reads("g", Elem::F32)
-        .reads("top", Elem::F32)
-        .reads("sum", Elem::F32)
-        .writes("y", Elem::Word)
+    let source = rows::source("cross entropy gradient", body, threads, x.is_wide());
+    let source = rows::reads_rows(source, "x", x).reads("g", Elem::F32).reads("top", Elem::F32).reads("sum", Elem::F32);
+    let source = rows::writes_rows(source, "y", if x.is_wide() { Elem::Wordx4 } else { Elem::Word })
         .words(Number::U32, &["x_at", "x_step", "g_at", "g_step", "top_at", "top_step", "sum_at", "sum_step", "y_at"]);
     with_labels(source, form)
 }
 
-/// Every form, with each stored type once.
+/// Every form, with different ways to share a row.
 pub fn all() -> Vec<Source> {
     let mut out = Vec::new();
-    let elems = [(Elem::F32, Elem::Pair), (Elem::F16, Elem::I32), (Elem::BF16, Elem::U8)];
-    let lanes = LANES.into_iter().cycle().zip(elems.into_iter().cycle());
-    for ((lanes, (x, labels)), bits) in lanes.zip(0..16) {
+    let labels = [Elem::Pair, Elem::I32, Elem::U8];
+    let ways = LAID.into_iter().zip(labels.into_iter().cycle()).flat_map(|each| (0..8).map(move |bits| (each, bits)));
+    for (((x, labels), bits), threads) in ways.zip(rows::ways()) {
         let weight = (bits & 1 != 0).then_some(x);
         let form = Form { weight, ignores: bits & 2 != 0, smooths: bits & 4 != 0, labels };
-        out.push(forward(form, x, lanes));
-        out.push(gradient(form, x, lanes));
+        out.push(forward(form, x, threads));
+        out.push(gradient(form, x, threads));
     }
     out
 }

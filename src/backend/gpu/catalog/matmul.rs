@@ -45,7 +45,7 @@ pub(super) fn product(source: Source, elem: Elem, out: Elem) -> Source {
 /// A row times a matrix.
 pub fn vector(elem: Elem, threads: Threads) -> Source {
     let body = include_str!("../../../../shaders/matvec.wgsl");
-    product(rows::source("matmul vector", body, threads), elem, Elem::F32)
+    product(rows::source("matmul vector", body, threads, false), elem, Elem::F32)
 }
 
 /// A product of integers of a type, in their wide form.
@@ -68,8 +68,9 @@ pub fn join(out: Elem) -> Source {
 /// Every specialisation; of tiles the operands' layouts for f32, and each stored type.
 pub fn all() -> Vec<Source> {
     let mut out = vec![join(Elem::F32), join(Elem::I32), join(Elem::I64), whole(Elem::I32), whole(Elem::U8), whole(Elem::I64)];
-    for (lanes, across) in LANES.into_iter().flat_map(|lanes| [(lanes, false), (lanes, true)]) {
-        out.push(vector(Elem::F32, Threads { lanes, across }));
+    for lanes in LANES {
+        let along = Threads::along(lanes);
+        out.extend([along, Threads::across(lanes), Threads { subgroup: 8, ..along }].map(|t| vector(Elem::F32, t)));
     }
     out.extend([Elem::F16, Elem::BF16].map(|elem| vector(elem, Threads::along(64))));
     for size in TILES {

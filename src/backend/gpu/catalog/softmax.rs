@@ -1,27 +1,22 @@
 //! The shaders of softmax.
 use super::super::text::{Elem, Number, Source};
-use super::rows::{self, LANES, Threads};
+use super::rows::{self, LAID, Threads};
 
 /// Softmax or its logarithm. Words: x's position and step from row to row, y's position, rows, their length, the rows of a matrix for a
 /// causal one, and what the input is multiplied by.
-pub fn softmax(log: bool, causal: bool, x: Elem, lanes: u32) -> Source {
-    rows::source("softmax", include_str!("../../../../shaders/softmax.wgsl"), Threads::along(lanes))
+pub fn softmax(log: bool, causal: bool, x: Elem, threads: Threads) -> Source {
+    let source = rows::source("softmax", include_str!("../../../../shaders/softmax.wgsl"), threads, x.is_wide())
         .constant("LOG", u32::from(log))
-        .constant("CAUSAL", u32::from(causal))
-        .reads("x", x)
-        .writes("y", Elem::Word)
+        .constant("CAUSAL", u32::from(causal));
+    let y = if x.is_wide() { Elem::Wordx4 } else { Elem::Word };
+    rows::writes_rows(rows::reads_rows(source, "x", x), "y", y)
         .words(Number::U32, &["x_at", "x_step", "y_at", "rows", "n", "matrix"])
         .words(Number::F32, &["scale"])
 }
 
-/// Every specialisation.
+/// Every specialisation, with different ways to share a row.
 pub fn all() -> Vec<Source> {
-    let mut out = Vec::new();
-    for lanes in LANES {
-        for (log, causal) in [(false, false), (false, true), (true, false), (true, true)] {
-            out.push(softmax(log, causal, Elem::F32, lanes));
-        }
-    }
-    out.extend([Elem::F16, Elem::BF16].map(|x| softmax(false, false, x, 64)));
-    out
+    let forms = [(false, false), (false, true), (true, false), (true, true)];
+    let many = LAID.into_iter().cycle().zip(rows::ways()).take(33);
+    many.flat_map(|(x, threads)| forms.map(|(log, causal)| softmax(log, causal, x, threads))).collect()
 }

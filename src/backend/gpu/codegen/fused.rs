@@ -73,7 +73,7 @@ pub fn fused(expr: &Expr, shape: &[usize], ins: &[View], outs: &[View], caps: Ca
     );
     source.body = format!("{functions}{body}");
     let groups = spread(total.div_ceil(LANES), GROUP, caps)?;
-    Ok(Dispatch { source, slots, words: placed.words, table: placed.table, groups, unless_in_place: None })
+    Ok(Dispatch { source, unaligned: None, slots, words: placed.words, table: placed.table, groups, unless_in_place: None })
 }
 
 fn check(expr: &Expr, shape: &[usize], ins: &[View], outs: &[View]) -> Result<()> {

@@ -117,6 +117,7 @@ impl Draft {
                 .constant("THREADS", split.threads as u32)
                 .constant("OUTPUTS", split.across() as u32)
                 .constant("ALONG", u32::from(split.is_along)),
+            unaligned: None,
             slots: self.slots,
             words: placed.words,
             table: placed.table,

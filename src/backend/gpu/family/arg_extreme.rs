@@ -70,7 +70,7 @@ pub fn prepare(largest: bool, axis: usize, steps: &mut Steps) -> Result<()> {
 fn across(n: usize, count: usize) -> Threads {
     let most = if count >= 1 << 16 { 1 } else { 16 };
     let lanes = LANES.into_iter().find(|&l| l == most || l as usize * 4 >= n).unwrap_or(most);
-    Threads { lanes, across: true }
+    Threads::across(lanes)
 }
 
 /// Into how many parts lines are cut, so that there are workgroups enough.

@@ -1,14 +1,14 @@
 //! Cross-entropy and its gradient: rows of logits against labels.
 use super::super::catalog::cross_entropy::{self as shaders, Form};
-use super::super::catalog::rows::Threads;
 use super::super::launch::{Slot, Steps, Word};
-use super::rows::{Rows, elements, groups, lanes, rows, sizes};
+use super::rows::{KEPT_OF_ONE, Rows, are_wide, dispatch, elements, groups, rows, sizes, threads};
 use crate::backend::op::EntropyForm;
 use crate::error::Result;
 
 /// What both kernels are given behind what is their own.
 struct Target {
     form: Form,
+    weight: Option<Rows>,
     words: Vec<Word>,
     slots: Vec<Slot>,
 }
@@ -30,9 +30,15 @@ fn target(form: EntropyForm, k: usize, (n, count): (usize, usize), steps: &mut S
         words.extend(weight.words());
         slots.push(weight.slot);
     }
-    let weight = weight.map(|w| w.elem);
-    let form = Form { weight, ignores: form.ignores, smooths: form.smooths, labels: labels.elem };
-    Ok(Target { form, words, slots })
+    let form = Form { weight: None, ignores: form.ignores, smooths: form.smooths, labels: labels.elem };
+    Ok(Target { form, weight, words, slots })
+}
+
+impl Target {
+    /// The form beside rows that move four elements at a time or not.
+    fn form(&self, is_wide: bool) -> Form {
+        Form { weight: self.weight.map(|w| w.columns(is_wide)), ..self.form }
+    }
 }
 
 /// Outputs loss, the largest logit, the sum of the exponentials, and the label's weight if there are weights or ignored rows.
@@ -40,7 +46,7 @@ pub fn prepare(form: EntropyForm, steps: &mut Steps) -> Result<()> {
     let (n, count) = sizes(steps.ins[0].shape)?;
     let x = rows(steps, 0)?;
     let target = target(form, 1, (n, count), steps)?;
-    let threads = Threads::along(lanes(n, count));
+    let threads = threads(n, count, KEPT_OF_ONE, steps.caps);
     let mut words = x.words().to_vec();
     let mut slots = vec![x.slot];
     for k in 0..steps.outs.len() {
@@ -48,10 +54,11 @@ pub fn prepare(form: EntropyForm, steps: &mut Steps) -> Result<()> {
         words.push(out.offset());
         slots.push(out.slot);
     }
-    words.extend(target.words);
-    slots.extend(target.slots);
+    words.extend(&target.words);
+    slots.extend(&target.slots);
     let groups = groups(steps, count, threads)?;
-    steps.dispatch(shaders::forward(target.form, x.elem, threads.lanes), &slots, words, groups);
+    let make = |is_wide| shaders::forward(target.form(is_wide), x.laid(is_wide), threads);
+    dispatch(steps, are_wide(n, &[x]), make, &slots, words, groups);
     Ok(())
 }
 
@@ -63,14 +70,15 @@ pub fn prepare_gradient(form: EntropyForm, steps: &mut Steps) -> Result<()> {
     let statistics = 3 + usize::from(form.weight);
     let (top, sum) = (elements(steps, statistics)?, elements(steps, statistics + 1)?);
     let y = steps.out(0, false);
-    let threads = Threads::along(lanes(n, count));
+    let threads = threads(n, count, KEPT_OF_ONE, steps.caps);
     let mut words = [x, g, top, sum].iter().flat_map(Rows::words).collect::<Vec<_>>();
     words.push(y.offset());
-    words.extend(target.words);
+    words.extend(&target.words);
     let mut slots = vec![x.slot, g.slot, top.slot, sum.slot, y.slot];
-    slots.extend(target.slots);
+    slots.extend(&target.slots);
     let groups = groups(steps, count, threads)?;
-    steps.dispatch(shaders::gradient(target.form, x.elem, threads.lanes), &slots, words, groups);
+    let make = |is_wide| shaders::gradient(target.form(is_wide), x.laid(is_wide), threads);
+    dispatch(steps, are_wide(n, &[x]), make, &slots, words, groups);
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use super::super::catalog::rows::Threads;
 use super::super::catalog::tile::{LARGE, Layout, MEDIUM, SHALLOW, SMALL, TINY, Tile, tile};
 use super::super::launch::{Caps, Flat, Slot, Steps, View, Word, elem, grid, spread};
 use super::super::text::{Elem, Source};
-use super::rows::lanes;
+use super::rows::{lanes, subgroup};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::{broadcast, elems};
@@ -175,7 +175,7 @@ impl Product {
     fn plan_vector(&self, elem: Elem, caps: Caps) -> Plan {
         let across = self.b.col.unsigned_abs() < self.b.row.unsigned_abs() && self.n > 1;
         let lanes = if across { 4 } else { lanes(self.k, self.n * self.items()) };
-        let threads = Threads { lanes, across };
+        let threads = Threads { across, subgroup: if across { 0 } else { subgroup(caps) }, ..Threads::along(lanes) };
         let columns = self.n.div_ceil(threads.rows() as usize);
         let splits = self.splits(columns, BUSY_READING, lanes as usize * OWN_TERMS, caps);
         let span = self.k.div_ceil(splits);

@@ -62,6 +62,7 @@ fn place(op: &'static str, k: usize, out: Flat, first: isize, to: &[isize], step
     super::count(op, elems(steps.outs[0].shape))?;
     steps.push(Dispatch {
         source: catalog::movement::place(moved(wide(x.dtype))),
+        unaligned: None,
         slots: SmallVec::from_slice(&[from.slot, Slot::Table, out.slot]),
         words: vec![
             fixed(op, count)?,

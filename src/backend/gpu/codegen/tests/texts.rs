@@ -8,8 +8,15 @@ use crate::shape::strides;
 use naga::back::{hlsl, msl, spv};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 
-const CAPS: Caps =
-    Caps { int64: false, subgroup: (0, 0), max_groups: 65_535, max_immediates: 256, workgroup_bytes: 16_384, is_software: true };
+const CAPS: Caps = Caps {
+    int64: false,
+    subgroup: (0, 0),
+    max_threads: 256,
+    max_groups: 65_535,
+    max_immediates: 256,
+    workgroup_bytes: 16_384,
+    is_software: true,
+};
 
 /// The dispatches of a kernel on row-major inputs.
 fn dispatches(kernel: &Kernel, shape: &[usize], ins: &[DType], out: (DType, &[usize])) -> Vec<Dispatch> {
