@@ -4,7 +4,7 @@ use super::gather::{Strided, fill, gather, gather_rows};
 use super::isa::{BLOCK_BYTES, Io, Isa, LANES};
 use super::lower::Program;
 use super::step::run_step;
-use super::stream::{LINE, prefetch, store};
+use super::stream::store;
 use crate::backend::cpu::view::{View, collapse};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -12,9 +12,6 @@ use std::ops::Range;
 
 /// Bytes of output from which stores go past the caches: they would not find them there again, and memory need not be read first.
 const STREAM_BYTES: usize = 32 << 20;
-
-/// Bytes of inputs from which they come from memory, not from a cache.
-const FAR_BYTES: usize = 4 << 20;
 
 /// The longest period that is repeated in scratch.
 const PATTERN_MAX: usize = 4096;
@@ -83,8 +80,6 @@ pub struct Machine<'a> {
     staged: SmallVec<[bool; 2]>,
     /// Whether staged tiles are written past the caches.
     stream: bool,
-    /// Whether inputs come from memory.
-    is_far: bool,
     tile: usize,
     scratch: Vec<Line>,
 }
@@ -140,7 +135,6 @@ impl<'a> Machine<'a> {
             out_bufs: SmallVec::new(),
             staged: SmallVec::new(),
             stream: false,
-            is_far: total * ins.iter().map(|v| v.dtype.size_bytes()).sum::<usize>() >= FAR_BYTES,
             tile: program.tile.min(total.next_multiple_of(LANES)),
             scratch: SCRATCH.take(),
         };
@@ -328,10 +322,7 @@ impl<'a> Machine<'a> {
     #[inline]
     unsafe fn steps(&self, n: usize) {
         let blocks = n.div_ceil(LANES);
-        for (k, step) in self.program.steps.iter().enumerate() {
-            if self.is_far {
-                self.ask_ahead(n, k);
-            }
+        for step in &self.program.steps {
             let srcs = step.srcs.map(|s| self.slots[usize::from(s)]);
             let io = Io {
                 dst: self.slots[usize::from(step.dst)].ptr,
@@ -342,16 +333,6 @@ impl<'a> Machine<'a> {
             };
             // SAFETY: slots hold whole blocks of the types that lowering gave them; it never gives a result an operand's slot.
             unsafe { run_step(self.isa, step.op, &io) };
-        }
-    }
-
-    /// Asks for step `k`'s share of what the next tile reads, so that memory does not wait for arithmetic.
-    fn ask_ahead(&self, n: usize, k: usize) {
-        for (input, slot) in self.inputs.iter().zip(&self.slots).filter(|(i, _)| matches!(i.mode, Mode::Linear)) {
-            let (bytes, steps) = (n * input.size, self.program.steps.len());
-            for line in (bytes * k / steps..bytes * (k + 1) / steps).step_by(LINE) {
-                prefetch(slot.ptr.wrapping_add(bytes + line));
-            }
         }
     }
 

@@ -10,7 +10,7 @@ pub(crate) mod machine;
 #[cfg(test)]
 mod reference;
 mod step;
-pub(crate) mod stream;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod unary;

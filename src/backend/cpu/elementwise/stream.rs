@@ -1,19 +1,4 @@
-//! Stores that go past the caches, and loads before their time.
-
-/// Bytes that memory hands over at once.
-pub const LINE: usize = 64;
-
-/// Asks for the cache line at an address, which need not be valid.
-#[inline(always)]
-pub fn prefetch<E>(at: *const E) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint; it reads nothing that the program could see.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
+//! Stores that go past the caches.
 
 /// Copies a staged tile to its output, past the caches if `stream`.
 ///

@@ -1,7 +1,6 @@
 //! The product of two strided matrices on one thread: packed blocks that fit the caches around a register-blocked tile.
 use super::room::{Room, Use};
 use super::vector::Vector;
-use crate::backend::cpu::elementwise::stream::prefetch;
 
 /// Terms of an element's sum that are added up before they go to memory: a packed panel of a register tile's rows stays in L1.
 const DEPTH: usize = 384;
@@ -336,4 +335,16 @@ impl<E: Copy> Tile<E> {
             b = b.wrapping_offset(self.b_step);
         }
     }
+}
+
+/// Asks for the cache line at an address, which need not be valid.
+#[inline(always)]
+fn prefetch<E>(at: *const E) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; it reads nothing that the program could see.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }
