@@ -12,7 +12,7 @@ fn main(
         return;
     }
     let x = param[p.param_at + i];
-    let d = load_g(p.g_at + i) + p.decay * x;
+    let d = gradient(i) + p.decay * x;
     let old = first[p.first_at + i];
     let mean = old + p.toward_g * (d - old);
     let square = p.beta2 * second[p.second_at + i] + p.toward_g2 * d * d;

@@ -12,7 +12,7 @@ fn main(
         return;
     }
     let x = param[p.param_at + i];
-    let d = load_g(p.g_at + i) + p.decay * x;
+    let d = gradient(i) + p.decay * x;
     // The first step's buffer may hold anything.
     var buffer = d;
     if p.is_first == 0.0 {

@@ -12,5 +12,5 @@ fn main(
         return;
     }
     let x = param[p.param_at + i];
-    param[p.param_at + i] = x - p.lr * (load_g(p.g_at + i) + p.decay * x);
+    param[p.param_at + i] = x - p.lr * (gradient(i) + p.decay * x);
 }

@@ -12,5 +12,6 @@ mod reduce;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests;
 
+pub use axes::Axes;
 pub use fused::fused;
 pub use reduce::reduce;
