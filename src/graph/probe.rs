@@ -25,8 +25,8 @@ impl Probe {
     }
 
     /// A second run with these sources.
-    pub fn again(sources: &[Tensor]) -> Probe {
-        let keys = sources.iter().map(|t| (t.node.id, t.index)).collect();
+    pub fn again<'a>(sources: impl Iterator<Item = &'a Tensor>) -> Probe {
+        let keys = sources.map(|t| (t.node.id, t.index)).collect();
         Probe { sources: Mutex::new(Sources { keys, list: Vec::new() }), is_first: false }
     }
 

@@ -36,6 +36,8 @@ pub struct PyRun {
     /// The tensors that the function is given, and in a second run what it finds by itself.
     inputs: Mutex<Vec<Tensor>>,
     given: usize,
+    /// Which of those that the function is given wanted a gradient in the first run; what comes of the others wants none in a second one.
+    wanting: Mutex<Vec<bool>>,
     /// Numbers of the tapes around the first run.
     outer: Vec<u32>,
     /// The number that the first node made in it may have.
@@ -67,6 +69,7 @@ impl PyRun {
             first,
             inputs: Mutex::new(inputs),
             given,
+            wanting: Mutex::default(),
             outer,
             first_node: AtomicU64::new(0),
             around: innermost.map(|t| (t.clone(), t.generation.load(Relaxed))),
@@ -77,6 +80,13 @@ impl PyRun {
             changes: Mutex::new(Vec::new()),
             difference: Mutex::new(None),
         }
+    }
+
+    /// Of a second run's inputs, those that wanted a gradient in this first one.
+    fn sources<'a>(&self, inputs: &'a [Tensor]) -> impl Iterator<Item = &'a Tensor> {
+        let wanting = self.wanting.lock().clone();
+        // What the function found by itself was found because it wants one.
+        inputs.iter().enumerate().filter(move |(i, _)| wanting.get(*i).copied().unwrap_or(true)).map(|(_, t)| t)
     }
 
     /// Puts the versions in place that the first run found; what is there now comes back at the end.
@@ -135,7 +145,10 @@ impl PyRun {
     fn __enter__<'py>(slf: Bound<'py, PyRun>, py: Python<'py>) -> PyResult<Bound<'py, PyRun>> {
         let me = slf.get();
         let inputs = me.inputs.lock().clone();
-        let probe = if me.first.is_some() { Probe::again(&inputs) } else { Probe::first() };
+        let probe = match &me.first {
+            Some(first) => Probe::again(first.get().sources(&inputs)),
+            None => Probe::first(),
+        };
         let tape = tape::open_probe(probe, me.outer.clone())?;
         let expected = me.first.as_ref().map(|f| f.get().log.lock().clone());
         let is_first = me.first.is_none();
@@ -202,8 +215,10 @@ impl PyRun {
             return Err(PyRuntimeError::new_err("checkpoint: the segment has not run"));
         };
         let (log, mut inputs) = (self.log.lock().clone(), std::mem::take(&mut *self.inputs.lock()));
-        let is_given = |t: &Tensor| inputs.iter().any(|g| Arc::ptr_eq(&g.node, &t.node) && g.index == t.index);
-        let captured: Vec<Tensor> = tape.probe.iter().flat_map(Probe::found).filter(|t| !is_given(t)).collect();
+        let is_same = |a: &Tensor, b: &Tensor| Arc::ptr_eq(&a.node, &b.node) && a.index == b.index;
+        let found: Vec<Tensor> = tape.probe.iter().flat_map(Probe::found).collect();
+        *self.wanting.lock() = inputs.iter().map(|t| found.iter().any(|f| is_same(f, t))).collect();
+        let captured: Vec<Tensor> = found.into_iter().filter(|f| !inputs.iter().any(|t| is_same(f, t))).collect();
         if let Some(t) = captured.iter().find(|t| !log.is_outside(&t.node)) {
             return Err(PyRuntimeError::new_err(format!(
                 "checkpoint: segment {} made a leaf of shape {:?} that requires a gradient; its second run would make another one: make it \

@@ -85,6 +85,21 @@ def test_C07_every_second_layer_in_a_loop_with_a_late_bound_variable(replay):
     assert_equal(gradients(lambda: build(segment(replay)), leaves), gradients(lambda: build(plain), leaves))
 
 
+def test_C07_C08_a_nested_segment_over_what_wants_no_gradient(replay):
+    (w,) = weights(1)
+    x = batch()
+
+    def build(call):
+        def inside(v):
+            h = ag.dropout(v, 0.3)  # wants no gradient, in a second run either
+            return call(lambda: (h @ w, h))
+
+        a, b = call(inside, x * 2.0)
+        return ag.tanh(a).sum() + ag.tanh(b).sum()
+
+    assert_equal(gradients(lambda: build(segment(replay)), [w]), gradients(lambda: build(plain), [w]))
+
+
 def test_C01_a_shared_weight_an_alias_and_an_input_passed_twice(replay):
     leaves = weights(2)
     x = batch()
