@@ -13,6 +13,8 @@ pub struct LaunchRow {
     pub ins: Vec<OperandRow>,
     /// Tensors that it writes.
     pub outs: Vec<OperandRow>,
+    /// Memory that its kernel alone needs.
+    pub scratch: Vec<OperandRow>,
 }
 
 /// A tensor that a launch reads or writes.
@@ -53,6 +55,7 @@ pub(super) fn rows(plan: &Plan) -> Vec<LaunchRow> {
         shape: launch.shape.to_vec(),
         ins: launch.ins.iter().map(operand).collect(),
         outs: launch.results().iter().map(operand).collect(),
+        scratch: launch.outs[launch.results().len()..].iter().map(operand).collect(),
     };
     plan.launches.iter().map(row).collect()
 }

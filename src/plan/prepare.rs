@@ -3,7 +3,8 @@ use super::lower::{Lowered, Temp};
 use super::program::Program;
 use super::run::note_failure;
 use super::{Launch, Loc, Operand};
-use crate::backend::{Prepared, cpu, gpu};
+use crate::backend::op::Op;
+use crate::backend::{Kernel, Prepared, cpu, gpu};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::layout::Layout;
@@ -18,7 +19,9 @@ pub(super) fn prepare(program: &Program, lowered: &mut Lowered) -> Result<Vec<Ar
     gpu.check()?;
     let mut prepared = Vec::with_capacity(lowered.launches.len());
     for (s, launch) in lowered.launches.iter_mut().enumerate() {
-        let ready = match launch.outs.iter().all(|o| o.layout.shape.contains(&0)) {
+        // A copy from another device is there when a plan runs; what only forecasts have of it is its memory.
+        let is_awaited = matches!(launch.kernel, Kernel::Op(Op::Transfer(_)));
+        let ready = match is_awaited || launch.outs.iter().all(|o| o.layout.shape.contains(&0)) {
             // Nothing of it runs.
             true => gpu.ready(gpu::Prepared::default())?,
             false => {

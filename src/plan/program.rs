@@ -5,7 +5,7 @@ use crate::backend::op::{Op, UpdateKind};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Node, Stage, Tensor, Value};
+use crate::graph::{Node, Stage, Tensor, Value, is_forecasting};
 use crate::pool::class_bytes;
 use smallvec::SmallVec;
 use std::hash::Hash;
@@ -80,6 +80,11 @@ pub(super) fn needs_no_inputs(op: &Op) -> bool {
     matches!(op, Op::Const | Op::Arange | Op::Random(_))
 }
 
+/// Whether a node is a copy from another device that a forecast takes to have arrived when what reads it begins.
+fn is_awaited(node: &Node) -> bool {
+    matches!(node.op, Op::Transfer(_)) && is_forecasting()
+}
+
 /// Pending nodes that the roots need, oldest first. The caller holds the engine's lock, so no input is forgotten meanwhile.
 fn collect(roots: &[Tensor], walk: Walk) -> Result<Vec<Arc<Node>>> {
     let mut nodes: Vec<Arc<Node>> = Vec::new();
@@ -104,7 +109,7 @@ fn collect(roots: &[Tensor], walk: Walk) -> Result<Vec<Arc<Node>>> {
     for root in roots {
         visit(root, &mut stack)?;
         while let Some(node) = stack.pop() {
-            for t in &node.state.lock().inputs {
+            for t in node.state.lock().inputs.iter().filter(|_| !is_awaited(&node)) {
                 // Locking an input while holding its consumer is safe: the graph has no cycles.
                 visit(t, &mut stack)?;
             }
@@ -226,7 +231,7 @@ impl Program {
             let counts = u32::from(state.stage == Stage::Pending);
             let is_recorded = node.keeps_recipe();
             let mut wired = SmallVec::new();
-            for (position, t) in state.inputs.iter().enumerate() {
+            for (position, t) in state.inputs.iter().enumerate().filter(|_| !is_awaited(node)) {
                 if let Some(i) = walk.node(&t.node) {
                     reads[i][t.index()] += counts;
                     wired.push(Input::Node(i as u32, t.index));

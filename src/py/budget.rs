@@ -80,6 +80,7 @@ pub fn last_plan_launches(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
         d.set_item("shape", launch.shape)?;
         d.set_item("ins", launch.ins.iter().map(|o| operand(py, o)).collect::<PyResult<Vec<_>>>()?)?;
         d.set_item("outs", launch.outs.iter().map(|o| operand(py, o)).collect::<PyResult<Vec<_>>>()?)?;
+        d.set_item("scratch", launch.scratch.iter().map(|o| operand(py, o)).collect::<PyResult<Vec<_>>>()?)?;
         rows.append(d)?;
     }
     Ok(rows)

@@ -1,4 +1,5 @@
 //! The tape's report and forecasts of memory as Python objects.
+use super::convert::device_of;
 use super::tape::PyTape;
 use super::tensor::{PyTensor, compute};
 use crate::graph::{Forecast, GradState, Scope, Tensor, next_id, scope};
@@ -120,13 +121,16 @@ pub fn get_source_lines() -> bool {
 /// Calls a function that records a training step, plans what the tensors it returns need, and computes nothing.
 ///
 /// keep: tensors that have the same version afterwards as before. Raises RuntimeError if the function reads a value, and what it raises.
-/// Gives a dict: kernels, work, peak_bytes and kept_bytes, both on top of what is held now.
+/// Gives a dict: kernels, work, peak_bytes and kept_bytes, both of a device and on top of what is held there now.
 #[pyfunction]
+#[pyo3(signature = (record, keep, device = None))]
 pub fn forecast<'py>(
     py: Python<'py>,
     record: Bound<'py, PyAny>,
     keep: Vec<Bound<'py, PyTensor>>,
+    device: Option<&str>,
 ) -> PyResult<Bound<'py, PyDict>> {
+    let device = device_of(device)?;
     let versions: Vec<(Bound<'py, PyTensor>, Tensor)> = keep.into_iter().map(|t| (t.clone(), t.get().tensor())).collect();
     versions.iter().for_each(|(_, version)| version.hold());
     let newest = tape::newest();
@@ -136,7 +140,7 @@ pub fn forecast<'py>(
         // As if no tape were open: nothing of this is recorded on those that are.
         let _recording = Scope::enter(|s| *s = GradState::default());
         record.call0().and_then(|made| {
-            let planned = compute(py, || plan::forecast(first));
+            let planned = compute(py, || plan::forecast(first, device));
             drop(made);
             planned
         })

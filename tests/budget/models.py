@@ -166,7 +166,8 @@ def peak_of(launches):
     """The highest sum of living temporaries, each counted from its launch to its last use and shared memory once."""
     spans = {}
     for at, launch in enumerate(launches):
-        for operand in launch["outs"]:
+        # What a kernel needs for itself lives as long as its launch.
+        for operand in launch["outs"] + launch["scratch"]:
             if operand["place"] is not None:
                 nbytes = class_bytes(math.prod(operand["shape"]) * operand["item_bytes"])
                 spans[operand["temp"]] = [at, at, tuple(operand["place"]), nbytes, operand["is_kept"]]

@@ -3,6 +3,7 @@
 import agtape as ag
 import pytest
 from budget.models import Chain, Mlp, Step, Transformer
+from on_device import is_adapter
 from pool_bytes import class_bytes
 
 MIB = 1 << 20
@@ -20,8 +21,10 @@ def test_B03_twelve_blocks_fit_into_a_tenth_of_their_activations():
     # A batch of which activations outweigh the gradients, which every budget holds besides.
     model = Transformer(width=64, length=64, batch=16)
     plain = Step(model)
+    # On an adapter what kernels need for themselves takes a part of the room.
+    rise = 1.05 if is_adapter() else 1.0
     for fraction, most in ((1 / 3, 1.18), (1 / 5, 1.24), (1 / 10, 1.30)):
-        assert ratio(model, plain, fraction) <= most
+        assert ratio(model, plain, fraction) <= most * rise
     with pytest.raises(ag.BudgetError) as refused:
         Step(model, plain.fixed)
     assert refused.value.smallest_bytes <= plain.fixed + plain.activations / 10

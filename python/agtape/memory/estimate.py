@@ -68,7 +68,8 @@ def estimate_memory(model, inputs, optimizer, loss=None):
     """
     groups = optimizer.param_groups if optimizer is not None else []
     params = _unique([p for g in groups for p in g["params"]] + _tensors_of(model, "parameters"))
-    args, kwargs = _arguments(inputs, params[0].device if params else None)
+    device = params[0].device if params else None
+    args, kwargs = _arguments(inputs, device)
     state = getattr(optimizer, "state", {})
     entries = [v for e in state.values() for v in e.values() if isinstance(v, Tensor)]
     if any(p.device != "cpu" for p in params):
@@ -88,12 +89,12 @@ def estimate_memory(model, inputs, optimizer, loss=None):
 
     former = (ag.get_rng_state(), random.getstate(), np.random.get_state())
     try:
-        plan = _core.forecast(record, _unique([*params, *_tensors_of(model, "buffers"), *entries]))
+        plan = _core.forecast(record, _unique([*params, *_tensors_of(model, "buffers"), *entries]), device)
     finally:
         ag.set_rng_state(former[0])
         random.setstate(former[1])
         np.random.set_state(former[2])
-    active = ag.memory_stats(params[0].device if params else None).active
+    active = ag.memory_stats(device).active
     held, to_come = active - dropped, missing["bytes"]
     return MemoryEstimate(
         {
