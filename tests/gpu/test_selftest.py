@@ -6,11 +6,14 @@ import sys
 import agtape as ag
 import numpy as np
 import pytest
-from agtape.kernelcheck import cases, report
+from agtape.kernelcheck import cases, report, typed_cases
 from ops.test_coverage import engine_ops
 
 # No kernel of their own: leaves, views that are strides, and the user's ops.
 WITHOUT_KERNEL = {"leaf", "alias", "custom"}
+# Families that load and store every type in ways of their own.
+TRIED = ("where", "any", "copy", "slice", "concat", "gather", "take_along_axis", "index_put", "slice_assign", "full")
+TYPED = list(typed_cases.typed_cases())
 
 
 @pytest.mark.promise("G01")
@@ -25,6 +28,32 @@ def test_G01_every_kernel_equals_the_cpus_at_every_size():
     found = ag.selftest("gpu")
     assert found.is_ok, repr(found)
     assert found.cases > 600
+
+
+@pytest.mark.promise("G01")
+def test_G01_every_type_is_tried():
+    typed = {
+        op: {d for d in typed_cases.ALL if any(c.name.endswith(f" of {d}") and op in c.ops for c in TYPED)}
+        for op in TRIED
+    }
+    assert all(found == set(typed_cases.ALL) for found in typed.values()), typed
+
+
+@pytest.mark.promise("G03")
+@pytest.mark.parametrize(
+    ("most", "largest"),
+    [(None, 1 << 24), (1 << 31, 1 << 24), (1 << 27, 1 << 24), ((1 << 27) - 4, 1 << 23), (1 << 20, 1 << 17)],
+)
+def test_G03_no_more_is_tried_than_the_device_can_bind(monkeypatch, most, largest):
+    limits = {} if most is None else {"max_bytes": most}
+    drawn = []
+    case = cases.Case(
+        "moves", (), lambda rng, n: drawn.append(n) or [np.ones(1, np.float32)], lambda x: x, is_large=True
+    )
+    monkeypatch.setattr(report, "all_cases", lambda: [case])
+    monkeypatch.setattr(report._core, "adapter_limits", lambda device: limits)
+    assert ag.selftest("gpu").is_ok
+    assert max(drawn) == largest
 
 
 def test_the_report_says_what_differs(monkeypatch):
