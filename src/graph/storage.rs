@@ -5,6 +5,7 @@ use crate::backend::gpu;
 use crate::device::{Device, MAX_GPUS};
 use crate::error::{Error, Result};
 use crate::pool::{Allocator, Handle, PoolError, PoolId, Pools};
+use memmap2::MmapMut;
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc, dealloc};
 use std::any::Any;
@@ -14,6 +15,8 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 /// Cache lines and vector registers want this alignment.
 const ALIGN: usize = 64;
+/// Bytes from which memory is the system's own pages: an allocator may keep what is given back to it.
+const MAPPED_BYTES: usize = 1 << 20;
 
 /// What a storage holds, for messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,12 +35,30 @@ enum Memory {
     /// Of the host, aligned for vector loads and freed when dropped, or borrowed.
     Host {
         ptr: NonNull<u8>,
-        layout: Layout,
-        /// Somebody else's memory, which stays theirs.
-        is_borrowed: bool,
+        origin: Origin,
     },
     /// Of an adapter. A running plan holds it too.
     Gpu(Arc<gpu::Buffer>),
+}
+
+/// Where memory of the host comes from.
+#[derive(Debug)]
+enum Origin {
+    Allocator(Layout),
+    System(MmapMut),
+    /// Somebody else's memory, which stays theirs.
+    Borrowed,
+}
+
+impl Origin {
+    /// Bytes that were taken of the host.
+    fn taken(&self) -> usize {
+        match self {
+            Origin::Allocator(layout) => layout.size(),
+            Origin::System(map) => map.len(),
+            Origin::Borrowed => 0,
+        }
+    }
 }
 
 /// A piece of memory of a device.
@@ -92,10 +113,12 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Memory::Host { ptr, layout, is_borrowed: false } = &self.memory {
-            TAKEN.fetch_sub(layout.size(), Relaxed);
-            // SAFETY: allocated with this layout in `allocate` and freed nowhere else.
-            unsafe { dealloc(ptr.as_ptr(), *layout) }
+        if let Memory::Host { ptr, origin } = &self.memory {
+            TAKEN.fetch_sub(origin.taken(), Relaxed);
+            if let Origin::Allocator(layout) = origin {
+                // SAFETY: allocated with this layout in `host_memory` and freed nowhere else.
+                unsafe { dealloc(ptr.as_ptr(), *layout) }
+            }
         }
     }
 }
@@ -125,12 +148,21 @@ fn host_memory(bytes: usize) -> Option<Memory> {
     let layout = Layout::from_size_align(bytes.max(ALIGN), ALIGN).ok()?;
     let taken = TAKEN.fetch_add(layout.size(), Relaxed).saturating_add(layout.size());
     let is_granted = taken <= LIMIT.load(Relaxed) && taken <= *MACHINE;
-    // SAFETY: the layout's size is not zero.
-    let ptr = if is_granted { NonNull::new(unsafe { alloc(layout) }) } else { None };
-    if ptr.is_none() {
+    let memory = if is_granted { from_host(layout) } else { None };
+    if memory.is_none() {
         TAKEN.fetch_sub(layout.size(), Relaxed);
     }
-    Some(Memory::Host { ptr: ptr?, layout, is_borrowed: false })
+    memory
+}
+
+fn from_host(layout: Layout) -> Option<Memory> {
+    if layout.size() >= MAPPED_BYTES {
+        let mut map = MmapMut::map_anon(layout.size()).ok()?;
+        return Some(Memory::Host { ptr: NonNull::new(map.as_mut_ptr())?, origin: Origin::System(map) });
+    }
+    // SAFETY: the layout's size is not zero.
+    let ptr = NonNull::new(unsafe { alloc(layout) })?;
+    Some(Memory::Host { ptr, origin: Origin::Allocator(layout) })
 }
 
 /// A device's allocator.
@@ -149,7 +181,7 @@ impl Allocator for DeviceAllocator {
     }
 
     fn is_reusable(&self, buffer: &Buffer) -> bool {
-        !matches!(buffer.memory, Memory::Host { is_borrowed: true, .. })
+        !matches!(buffer.memory, Memory::Host { origin: Origin::Borrowed, .. })
     }
 }
 
@@ -265,8 +297,7 @@ pub fn new_storage(device: Device, spec: &Spec) -> Result<Arc<Storage>> {
 /// The `bytes` from `ptr` on are readable as long as `owner` lives.
 pub unsafe fn borrowed_storage(ptr: NonNull<u8>, bytes: usize, owner: Box<dyn Any + Send + Sync>) -> Result<Arc<Storage>> {
     admit("tensor", Device::CPU, bytes)?;
-    let layout = Layout::from_size_align(bytes, 1).map_err(|_| Error::Internal("a borrowed array is too large"))?;
-    let memory = Memory::Host { ptr, layout, is_borrowed: true };
+    let memory = Memory::Host { ptr, origin: Origin::Borrowed };
     let mut pools = pools(Device::CPU).lock();
     let pool = pools.persistent();
     pools.lend_buffer(bytes);

@@ -129,3 +129,30 @@ def test_M07_reserved_bytes_are_the_processs_growth():
     assert highest <= 32 * MIB
     assert abs(grown - reserved) <= 32 * MIB
     assert grown_after - reserved_after <= 32 * MIB
+
+
+def test_M07_what_the_cache_gives_back_leaves_the_process():
+    """The system's allocator keeps what lies below a living block, and takes blocks for ever larger requests from there."""
+    grown, kept = run_json(
+        """
+        import json, resource
+        import agtape as ag
+
+        def resident():
+            return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+
+        ag.eval(ag.ones((2, 1 << 20)) + 1.0)
+        ag.empty_cache()
+        before = resident()
+        large = [ag.ones((2, 1 << 20)) + i for i in range(32)]
+        ag.eval(*large)
+        small = [ag.ones((1000,)) + i for i in range(2000)]
+        ag.eval(*small)
+        grown = resident() - before
+        del large
+        ag.empty_cache()
+        print(json.dumps([grown, resident() - before]))
+        """
+    )
+    assert grown >= 256 * MIB
+    assert kept <= 64 * MIB
