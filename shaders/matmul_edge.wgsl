@@ -11,18 +11,9 @@ fn edge_b(start: u32, column: u32, k: u32, end: u32) -> f32 {
     return select(0.0, load_b(start + at), is_in);
 }
 
-// Four results beside each other.
-fn put(to: u32, row: u32, column: u32, is_whole: bool, v: vec4<f32>) {
-    let at = to + row * p.n + column;
-    if is_whole {
-        c[at] = v.x;
-        c[at + 1u] = v.y;
-        c[at + 2u] = v.z;
-        c[at + 3u] = v.w;
-    } else if row < p.m {
-        if column < p.n { c[at] = v.x; }
-        if column + 1u < p.n { c[at + 1u] = v.y; }
-        if column + 2u < p.n { c[at + 2u] = v.z; }
-        if column + 3u < p.n { c[at + 3u] = v.w; }
+// Up to four results beside each other, as many as the product has there.
+fn put(to: u32, row: u32, column: u32, v: vec4<f32>) {
+    if row < p.m && column < p.n {
+        put_four(to + row * p.n + column, min(4u, p.n - column), v);
     }
 }

@@ -7,6 +7,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nw: vec3
         for (var s = 0u; s < p.splits; s++) {
             sum += load_parts(p.parts_at + s * p.elems + i);
         }
-        c[p.c_at + i] = sum;
+        put_one(p.c_at + i, sum);
     }
 }

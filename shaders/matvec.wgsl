@@ -23,6 +23,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nw: vec3
     }
     let sum = row_sum(t, 0u, total4(sums));
     if lane == 0u && column < p.n {
-        c[item.c + split * p.items * p.n + column] = sum;
+        put_one(item.c + split * p.items * p.n + column, sum);
     }
 }

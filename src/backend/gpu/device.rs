@@ -159,6 +159,7 @@ impl Gpu {
         let caps = Caps {
             int64: features.contains(Features::SHADER_INT64),
             subgroup: if has_subgroups { (raw.subgroup_min_size, raw.subgroup_max_size) } else { (0, 0) },
+            max_bindings: limits.max_storage_buffers_per_shader_stage,
             max_threads: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
             max_groups: limits.max_compute_workgroups_per_dimension,
             max_immediates: limits.max_immediate_size,

@@ -4,7 +4,6 @@ pub use super::derive::Derived;
 use super::text::{Elem, Source};
 use crate::backend::Kernel;
 use crate::backend::expr::{EwOp, Expr, Instr, MAX_BINDINGS, Src};
-use crate::backend::op::Op;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::{elems, strides};
@@ -17,6 +16,8 @@ pub struct Caps {
     pub int64: bool,
     /// Subgroup operations, with the smallest and largest number of invocations in one; 0 without them.
     pub subgroup: (u32, u32),
+    /// Most tensors that a shader can bind.
+    pub max_bindings: u32,
     /// Most threads of a workgroup.
     pub max_threads: u32,
     /// Most workgroups along one dimension.
@@ -298,44 +299,18 @@ impl<'a> Steps<'a> {
         Ok(out)
     }
 
-    /// A product with an epilogue: the product goes to the output that it is, if there is one, else to scratch.
-    fn product(&mut self, expr: &Expr) -> Result<()> {
-        let (factors, others) = self.ins.split_at(2);
-        let [a, b] = factors else { return Err(Error::Internal("matmul: operands")) };
-        let (rank, dtype) = (a.shape.len().max(b.shape.len()), expr.inputs[0]);
-        let size = |x: &View, axis: usize| (axis + x.shape.len()).checked_sub(rank).map_or(1, |i| x.shape[i]);
-        let mut shape: Vec<usize> = (0..rank - 2).map(|axis| size(a, axis).max(size(b, axis))).collect();
-        shape.extend([a.shape[a.shape.len() - 2], b.shape[b.shape.len() - 1]]);
-        let slot = match expr.outputs.iter().position(|&(src, _)| src == Src::Input(0)) {
-            Some(o) => self.outs[o].slot,
-            None => self.scratch(elems(&shape) * dtype.size_bytes()),
-        };
-        let steps = strides(&shape);
-        let product = [View { slot, dtype, shape: &shape, strides: &steps }];
+    /// Adds the dispatches of a launch within this one, on its tensors and its scratch.
+    pub fn within(
+        &mut self,
+        shape: &[usize],
+        ins: &[View],
+        outs: &[View],
+        add: impl FnOnce(&mut Steps) -> Result<()>,
+    ) -> Result<()> {
         let made = std::mem::take(&mut self.made);
-        let mut inner = Steps { shape: &shape, ins: factors, outs: &product, caps: self.caps, made, packed: Vec::new() };
-        super::family::prepare(&Op::MatMul, &mut inner)?;
+        let mut inner = Steps { shape, ins, outs, caps: self.caps, made, packed: Vec::new() };
+        add(&mut inner)?;
         self.made = inner.finish()?;
-        self.epilogue(expr, slot, others)
-    }
-
-    /// The outputs of an epilogue that are not the product itself.
-    fn epilogue(&mut self, expr: &Expr, product: Slot, others: &[View<'a>]) -> Result<()> {
-        let (mut rest, mut outs) = (Expr { outputs: SmallVec::new(), ..expr.clone() }, Vec::new());
-        for (&output, &view) in expr.outputs.iter().zip(self.outs) {
-            if output.0 != Src::Input(0) {
-                rest.outputs.push(output);
-                outs.push(view);
-            }
-        }
-        if outs.is_empty() {
-            return Ok(());
-        }
-        let steps = strides(self.shape);
-        let mut ins = vec![View { slot: product, dtype: expr.inputs[0], shape: self.shape, strides: &steps }];
-        ins.extend_from_slice(others);
-        let dispatch = codegen::fused(&rest, self.shape, &ins, &outs, self.caps)?;
-        self.push(dispatch);
         Ok(())
     }
 
@@ -374,7 +349,7 @@ pub fn prepare(kernel: &Kernel, shape: &[usize], ins: &[View], outs: &[View], ca
             steps.push(dispatch);
         }
         Kernel::Reduce(kind, mask, expr) => codegen::reduce(*kind, *mask, expr, &mut steps)?,
-        Kernel::MatMul(expr) => steps.product(expr)?,
+        Kernel::MatMul(expr) => super::epilogue::prepare(expr, &mut steps)?,
         Kernel::Op(op) => super::family::prepare(op, &mut steps)?,
     }
     steps.finish()

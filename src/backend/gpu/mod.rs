@@ -9,6 +9,7 @@ mod check;
 mod codegen;
 mod derive;
 mod device;
+mod epilogue;
 mod execute;
 mod family;
 mod launch;

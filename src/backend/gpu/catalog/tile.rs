@@ -1,6 +1,6 @@
 //! The text of a matrix product's tile: unrolled, so that registers hold what a thread works on.
 use super::super::text::{Elem, Source};
-use super::matmul::product;
+use super::matmul::{To, product};
 use std::fmt::Write;
 
 /// How much a workgroup computes, and each of its threads.
@@ -28,6 +28,9 @@ pub const MEDIUM: Tile = Tile { rows: 64, cols: 64, depth: 16, own_rows: 4, own_
 pub const SMALL: Tile = Tile { rows: 32, cols: 32, depth: 32, own_rows: 4, own_cols: 4 };
 /// For processors that play a GPU: what is unrolled further takes them many seconds to compile.
 pub const TINY: Tile = Tile { rows: 16, cols: 16, depth: 8, own_rows: 4, own_cols: 4 };
+/// Results of a thread that are many, and characters of what follows a product that are.
+const MANY: usize = 16;
+const LONG: usize = 3000;
 /// All of them.
 pub const TILES: [Tile; 5] = [LARGE, SHALLOW, MEDIUM, SMALL, TINY];
 
@@ -189,7 +192,7 @@ const PLACE: &str = "
 
 /// A product by tiles, in f32. Arithmetic limits it: registers hold the results, the next part of the operands is on its way from
 /// memory while workgroup memory feeds the multiply-adds.
-pub fn tile(t: Tile, layout: Layout) -> Source {
+pub fn tile(t: Tile, layout: Layout, to: To) -> Source {
     let threads = t.threads();
     let operand = |name, extent, along_k, steps| Operand { name, extent, depth: t.depth, threads, along_k, steps };
     let a = operand('a', t.rows, layout.a_along_k, ["a_row", "a_col"]);
@@ -223,18 +226,33 @@ pub fn tile(t: Tile, layout: Layout) -> Source {
     out.push_str("        }\n");
     compute(&mut out, t);
     out.push_str("        workgroupBarrier();\n    }\n");
-    write_out(&mut out, t);
-    product(Source::new("matmul", &out), layout.elem, Elem::F32)
+    write_out(&mut out, t, to);
+    product(Source::new("matmul", &out), layout.elem, to)
 }
 
-/// Stores the results.
-fn write_out(out: &mut String, t: Tile) {
+/// Writes the results, or gives them to what follows.
+fn write_out(out: &mut String, t: Tile, to: To) {
     let (down, over) = (t.own_rows / 4, t.own_cols / 4);
-    out.push_str("    let to = item.c + split * p.items * p.m * p.n;\n    let is_whole = a_inside && b_inside;\n");
+    let (block, beside) = (t.rows / down, t.cols / over);
+    out.push_str("    let to = item.c + split * p.items * p.m * p.n;\n");
+    if t.own_rows * t.own_cols > MANY && matches!(to, To::Ending(e) if e.text.len() > LONG) {
+        // One copy of a long text, not one a cell: compilers take long over it, and processors' caches of instructions are small.
+        let all: Vec<String> = cells(t).map(|(i, r, j)| format!("c{i}_{r}_{j}")).collect();
+        let _ = write!(
+            out,
+            "    var cells = array<vec4<f32>, {count}>({});\n    for (var e = 0u; e < {count}u; e++) {{\n        \
+             let row = a_0 + e / {}u * {block}u + e / {over}u % 4u + 4u * ty;\n        \
+             put(to, row, b_0 + e % {over}u * {beside}u + 4u * tx, cells[e]);\n    }}\n}}\n",
+            all.join(", "),
+            4 * over,
+            count = all.len(),
+        );
+        return;
+    }
     for (i, r, j) in cells(t) {
-        let row = format!("a_0 + {}u + 4u * ty", i * (t.rows / down) + r);
-        let column = format!("b_0 + {}u + 4u * tx", j * (t.cols / over));
-        let _ = writeln!(out, "    put(to, {row}, {column}, is_whole, c{i}_{r}_{j});");
+        let row = format!("a_0 + {}u + 4u * ty", i * block + r);
+        let column = format!("b_0 + {}u + 4u * tx", j * beside);
+        let _ = writeln!(out, "    put(to, {row}, {column}, c{i}_{r}_{j});");
     }
     out.push_str("}\n");
 }

@@ -5,7 +5,7 @@ use super::library;
 use super::numbers::Numbers;
 use super::operators::Register;
 use crate::backend::expr::Expr;
-use crate::backend::gpu::launch::{Caps, Dispatch, View, Word, elem, spread};
+use crate::backend::gpu::launch::{Caps, Dispatch, Slot, View, Word, elem, spread};
 use crate::backend::gpu::text::{Number, Source};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -20,56 +20,84 @@ pub const LANES: usize = 4;
 /// Workgroups may reach past the last element: their positions must still fit 32 bits.
 const MAX_ELEMS: usize = u32::MAX as usize - (1 << 20);
 
+/// A fused expression but for which elements a thread has: positions `i`, of which those below `total` count and `inside` are like them.
+pub struct Parts {
+    /// The tensors.
+    pub source: Source,
+    /// What they are.
+    pub slots: SmallVec<[Slot; 8]>,
+    /// The numbers.
+    pub numbers: Numbers,
+    /// Functions that its lines call.
+    pub functions: String,
+    /// Loads, instructions and stores.
+    pub lines: String,
+}
+
+impl Parts {
+    /// The parts of an expression over `shape`, with bindings and numbers added to those of `source` and to `numbers`. `is_given` says that
+    /// input 0, row-major, is in `x_0`.
+    pub fn new(
+        expr: &Expr,
+        ins: &[View],
+        outs: &[View],
+        shape: &[usize],
+        (mut source, mut numbers): (Source, Numbers),
+        is_given: bool,
+    ) -> Result<Parts> {
+        check(expr, shape, ins, outs)?;
+        let per_word = outs.iter().map(|o| elem(o.dtype, false).per_word()).max().unwrap_or(1);
+        let strides: SmallVec<[&[isize]; 8]> = ins.iter().map(|v| v.strides).collect();
+        let axes = Axes::merged(shape, &strides, 0..shape.len());
+        let (mut slots, mut functions) = (SmallVec::new(), String::new());
+        for (k, view) in ins.iter().enumerate().skip(usize::from(is_given)) {
+            source = source.reads(format!("in_{k}"), bound(view.dtype));
+            slots.push(view.slot);
+            numbers.word(format!("start_in_{k}"), Number::U32, Word::Offset(view.slot, view.dtype.size_bytes()));
+            let lanes = if axes.is_flat(k) && !axes.is_constant(k) { lanes(per_word) } else { Lanes::Apart };
+            reader(&format!("in_{k}"), view.dtype, lanes, &mut functions)?;
+        }
+        for (k, view) in outs.iter().enumerate() {
+            source = source.writes(format!("out_{k}"), bound(view.dtype));
+            slots.push(view.slot);
+            numbers.word(format!("start_out_{k}"), Number::U32, Word::Offset(view.slot, view.dtype.size_bytes()));
+        }
+        axes.declare("axis", &mut numbers)?;
+        let mut lines = Lines::new(expr, &mut numbers)?;
+        let mut stores = Stores::default();
+        for (k, &(src, dtype)) in expr.outputs.iter().enumerate() {
+            let value = lines.result(src, dtype, &mut numbers)?;
+            stores.add(k, dtype, &value)?;
+        }
+        let mut all = lines.scalars;
+        load(&axes, is_given, &mut all);
+        all.push_str(&lines.text);
+        all.push_str(&stores.text());
+        let functions = format!("{}{functions}", library::used_by(&format!("{functions}{all}")));
+        numbers.need_of(&functions);
+        Ok(Parts { source, slots, numbers, functions, lines: all })
+    }
+}
+
 /// The dispatch of a fused elementwise expression over `shape`; outputs are row-major.
 pub fn fused(expr: &Expr, shape: &[usize], ins: &[View], outs: &[View], caps: Caps) -> Result<Dispatch> {
     let total = elems(shape);
-    check(expr, shape, ins, outs)?;
     if total > MAX_ELEMS {
         return Err(Error::value("gpu", format!("{total} elements in one kernel; at most {MAX_ELEMS} fit 32-bit positions")));
     }
     let per_word = outs.iter().map(|o| elem(o.dtype, false).per_word()).max().unwrap_or(1);
-    let strides: SmallVec<[&[isize]; 8]> = ins.iter().map(|v| v.strides).collect();
-    let axes = Axes::merged(shape, &strides, 0..shape.len());
     let mut numbers = Numbers::default();
     numbers.fixed("total", total)?;
-    let mut source = Source::new("fused", "");
-    let mut slots = SmallVec::new();
-    let mut functions = String::new();
-    for (k, view) in ins.iter().enumerate() {
-        source = source.reads(format!("in_{k}"), bound(view.dtype));
-        slots.push(view.slot);
-        numbers.word(format!("start_in_{k}"), Number::U32, Word::Offset(view.slot, view.dtype.size_bytes()));
-        let lanes = if axes.is_flat(k) && !axes.is_constant(k) { lanes(per_word) } else { Lanes::Apart };
-        reader(&format!("in_{k}"), view.dtype, lanes, &mut functions)?;
-    }
-    for (k, view) in outs.iter().enumerate() {
-        source = source.writes(format!("out_{k}"), bound(view.dtype));
-        slots.push(view.slot);
-        numbers.word(format!("start_out_{k}"), Number::U32, Word::Offset(view.slot, view.dtype.size_bytes()));
-    }
-    axes.declare("axis", &mut numbers)?;
-    let mut lines = Lines::new(expr, &mut numbers)?;
-    let mut stores = Stores::default();
-    for (k, &(src, dtype)) in expr.outputs.iter().enumerate() {
-        let value = lines.result(src, dtype, &mut numbers)?;
-        stores.add(k, dtype, &value)?;
-    }
-    let mut loads = String::new();
-    load(&axes, &mut loads);
-    let functions =
-        format!("{}{functions}", library::used_by(&format!("{functions}{}{}{}", lines.scalars, lines.text, stores.text())));
-    numbers.need_of(&functions);
+    let parts = Parts::new(expr, ins, outs, shape, (Source::new("fused", ""), numbers), false)?;
+    let Parts { mut source, mut slots, numbers, functions, lines } = parts;
     let placed = numbers.place(caps, &mut source, &mut slots)?;
     let body = format!(
         "@compute @workgroup_size({GROUP})\nfn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u, \
          @builtin(local_invocation_index) thread: u32) {{\n{}    let first = (group.x + group.y * groups.x) * {}u + {};\n    \
-         if (i.x >= total) {{\n        return;\n    }}\n    let inside = min(i, vec4u(total - 1u));\n{}{loads}{}{}}}\n",
+         if (i.x >= total) {{\n        return;\n    }}\n    let inside = min(i, vec4u(total - 1u));\n{lines}}}\n",
         placed.lets,
         GROUP * LANES,
         first_lanes(per_word),
-        lines.scalars,
-        lines.text,
-        stores.text(),
     );
     source.body = format!("{functions}{body}");
     let groups = spread(total.div_ceil(LANES), GROUP, caps)?;
@@ -105,9 +133,9 @@ fn first_lanes(per_word: usize) -> &'static str {
 }
 
 /// Lines that load every input.
-fn load(axes: &Axes, text: &mut String) {
+fn load(axes: &Axes, is_given: bool, text: &mut String) {
     let positions = axes.positions("axis", "inside", text);
-    for (k, position) in positions.into_iter().enumerate() {
+    for (k, position) in positions.into_iter().enumerate().skip(usize::from(is_given)) {
         let at = position.map_or_else(|| format!("vec4u(start_in_{k})"), |p| format!("vec4u(start_in_{k}) + {p}"));
         let _ = writeln!(text, "    let x_{k} = read_in_{k}({at});");
     }

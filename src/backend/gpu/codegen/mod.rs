@@ -1,5 +1,6 @@
 //! Generated kernels: elementwise expressions and reductions of them as WGSL.
 mod axes;
+mod ending;
 mod expression;
 mod fold;
 mod form;
@@ -13,5 +14,6 @@ mod reduce;
 mod tests;
 
 pub use axes::Axes;
+pub use ending::{Epilogue, ending};
 pub use fused::fused;
 pub use reduce::reduce;

@@ -51,9 +51,15 @@ impl Numbers {
         }
     }
 
+    /// Whether they fit beside what a shader is given already, those that are fixed in a table if need be.
+    pub fn fit(&self, caps: Caps, source: &Source) -> bool {
+        let changing = self.all.iter().filter(|(name, _, word)| name == NOUGHT || !matches!(word, Word::Fixed(_)));
+        source.words.len() + changing.count() <= caps.max_immediates as usize / 4
+    }
+
     /// Declares the numbers in a shader, after its other bindings, and what each is.
     pub fn place(self, caps: Caps, source: &mut Source, slots: &mut smallvec::SmallVec<[Slot; 8]>) -> Result<Placed> {
-        let most = caps.max_immediates as usize / 4;
+        let most = (caps.max_immediates as usize / 4).saturating_sub(source.words.len());
         let has_table = self.all.len() > most;
         let mut placed = Placed { words: Vec::new(), table: Vec::new(), lets: String::new() };
         for (name, kind, word) in self.all {

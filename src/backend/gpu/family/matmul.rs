@@ -1,13 +1,15 @@
 //! Matrix products: batches merged and folded, and which shader, tile and cut of the sums serve the sizes.
-use super::super::catalog::matmul::{WORDS, join, vector, whole};
+use super::super::catalog::matmul::{self as shaders, WORDS, join, vector, whole};
 use super::super::catalog::rows::Threads;
 use super::super::catalog::tile::{LARGE, Layout, MEDIUM, SHALLOW, SMALL, TINY, Tile, tile};
-use super::super::launch::{Caps, Flat, Slot, Steps, View, Word, elem, grid, spread};
+use super::super::codegen::Epilogue;
+use super::super::launch::{Caps, Dispatch, Flat, Slot, Steps, View, Word, elem, grid, spread};
 use super::super::text::{Elem, Source};
 use super::rows::{lanes, subgroup};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::{broadcast, elems};
+use smallvec::SmallVec;
 
 /// Workgroups of a tile's size that run at a time on a large adapter, and how fast they are relative to the largest.
 const SPEEDS: [(Tile, usize, f64); 4] = [(LARGE, 132, 1.0), (SHALLOW, 132, 0.9), (MEDIUM, 264, 0.6), (SMALL, 528, 0.35)];
@@ -40,6 +42,42 @@ struct Product {
     axes: Vec<usize>,
 }
 
+/// Where a product's elements go: to a tensor, or to what follows in the kernel.
+#[derive(Clone, Copy)]
+enum To<'a> {
+    Tensor(Flat),
+    Epilogue(&'a Epilogue),
+}
+
+impl<'a> To<'a> {
+    /// The same for the shader.
+    fn shader(self) -> shaders::To<'a> {
+        match self {
+            To::Tensor(c) => shaders::To::Elem(c.elem),
+            To::Epilogue(epilogue) => shaders::To::Ending(&epilogue.ending),
+        }
+    }
+
+    /// Where the first element goes; what follows is told positions from 0 on.
+    fn offset(self) -> Word {
+        if let To::Tensor(c) = self { c.offset() } else { Word::Fixed(0) }
+    }
+
+    /// Adds a dispatch that ends there.
+    fn dispatch(self, steps: &mut Steps, source: Source, slots: &[Slot], mut words: Vec<Word>, groups: [u32; 3]) {
+        let (mut slots, mut table) = (SmallVec::from_slice(slots), Vec::new());
+        match self {
+            To::Tensor(c) => slots.push(c.slot),
+            To::Epilogue(epilogue) => {
+                slots.extend_from_slice(&epilogue.slots);
+                words.extend_from_slice(&epilogue.words);
+                table.clone_from(&epilogue.table);
+            }
+        }
+        steps.push(Dispatch { source, unaligned: None, slots, words, table, groups, unless_in_place: None });
+    }
+}
+
 /// What runs a product: the shader, the tiles down and over, the parts of its sums and their length.
 struct Plan {
     source: Source,
@@ -48,8 +86,9 @@ struct Plan {
     span: usize,
 }
 
-/// Products of input 0 (.., m, k) and input 1 (.., k, n) into output 0 (.., m, n), batch axes broadcast.
-pub fn prepare(steps: &mut Steps) -> Result<()> {
+/// Products of input 0 (.., m, k) and input 1 (.., k, n) into output 0 (.., m, n), batch axes broadcast; or into what an epilogue makes of
+/// them.
+pub fn prepare(steps: &mut Steps, epilogue: Option<&Epilogue>) -> Result<()> {
     let dtype = steps.ins[0].dtype;
     match dtype {
         DType::Bool => return Err(Error::dtype("matmul", "bool is not supported; convert to an integer type first")),
@@ -60,26 +99,34 @@ pub fn prepare(steps: &mut Steps) -> Result<()> {
         _ => {}
     }
     let p = Product::new(&steps.ins[0], &steps.ins[1])?;
-    let c = steps.out(0, true);
+    let c = match epilogue {
+        Some(epilogue) => To::Epilogue(epilogue),
+        None => To::Tensor(steps.out(0, true)),
+    };
     let elems = elems(steps.outs[0].shape);
     if p.k == 0 {
         let nothing = steps.scratch(4);
         return add_parts(steps, nothing, c, elems, 0);
     }
-    let plan = p.plan(elem(dtype, true), steps.caps);
+    let plan = p.plan(elem(dtype, true), c, steps.caps);
     if plan.splits == 1 {
         return p.dispatch(steps, &plan, c);
     }
     let parts = steps.scratch(plan.splits * elems * 4);
-    p.dispatch(steps, &plan, Flat { slot: parts, elem: Elem::F32, bytes: 4 })?;
+    p.dispatch(steps, &plan, To::Tensor(Flat { slot: parts, elem: Elem::F32, bytes: 4 }))?;
     add_parts(steps, parts, c, elems, plan.splits)
 }
 
+/// Where the elements of a product go, or the parts of their sums if there are several.
+fn of_parts(to: To<'_>, splits: usize) -> shaders::To<'_> {
+    if splits == 1 { to.shader() } else { shaders::To::Elem(Elem::F32) }
+}
+
 /// Adds up the parts of sums.
-fn add_parts(steps: &mut Steps, parts: Slot, c: Flat, elems: usize, splits: usize) -> Result<()> {
+fn add_parts(steps: &mut Steps, parts: Slot, c: To, elems: usize, splits: usize) -> Result<()> {
     let words = vec![Word::Offset(parts, 4), c.offset(), Word::Fixed(elems as u32), Word::Fixed(splits as u32)];
     let groups = spread(elems, 256, steps.caps)?;
-    steps.dispatch(join(c.elem), &[parts, c.slot], words, groups);
+    c.dispatch(steps, join(c.shader()), &[parts], words, groups);
     Ok(())
 }
 
@@ -152,13 +199,13 @@ impl Product {
         elems(&self.axes)
     }
 
-    fn plan(&self, elem: Elem, caps: Caps) -> Plan {
+    fn plan(&self, elem: Elem, to: To, caps: Caps) -> Plan {
         if !matches!(elem, Elem::F32 | Elem::F16 | Elem::BF16) {
             let tiles = [self.m.div_ceil(16), self.n.div_ceil(16)];
             return Plan { source: whole(elem), tiles, splits: 1, span: self.k };
         }
         if self.m == 1 {
-            return self.plan_vector(elem, caps);
+            return self.plan_vector(elem, to, caps);
         }
         let (t, splits) = self.choose(caps);
         let layout = Layout {
@@ -168,18 +215,20 @@ impl Product {
         };
         let span = self.k.div_ceil(splits).next_multiple_of(t.depth);
         let tiles = [self.m.div_ceil(t.rows), self.n.div_ceil(t.cols)];
-        Plan { source: tile(t, layout), tiles, splits: self.k.div_ceil(span), span }
+        let splits = self.k.div_ceil(span);
+        Plan { source: tile(t, layout, of_parts(to, splits)), tiles, splits, span }
     }
 
     /// A row times a matrix: threads along the matrix' dense axis, long sums cut where there are few columns.
-    fn plan_vector(&self, elem: Elem, caps: Caps) -> Plan {
+    fn plan_vector(&self, elem: Elem, to: To, caps: Caps) -> Plan {
         let across = self.b.col.unsigned_abs() < self.b.row.unsigned_abs() && self.n > 1;
         let lanes = if across { 4 } else { lanes(self.k, self.n * self.items()) };
         let threads = Threads { across, subgroup: if across { 0 } else { subgroup(caps) }, ..Threads::along(lanes) };
         let columns = self.n.div_ceil(threads.rows() as usize);
         let splits = self.splits(columns, BUSY_READING, lanes as usize * OWN_TERMS, caps);
         let span = self.k.div_ceil(splits);
-        Plan { source: vector(elem, threads), tiles: [1, columns], splits: self.k.div_ceil(span), span }
+        let splits = self.k.div_ceil(span);
+        Plan { source: vector(elem, threads, of_parts(to, splits)), tiles: [1, columns], splits, span }
     }
 
     /// In how many parts sums are computed: so many that workgroups keep the adapter busy.
@@ -209,7 +258,7 @@ impl Product {
     }
 
     /// The dispatches: one, unless the batch has more axes or items than a dispatch counts.
-    fn dispatch(&self, steps: &mut Steps, plan: &Plan, c: Flat) -> Result<()> {
+    fn dispatch(&self, steps: &mut Steps, plan: &Plan, c: To) -> Result<()> {
         let inner = self.axes.len().saturating_sub(3);
         let (outer, last) = (elems(&self.axes[..inner]), elems(&self.axes[inner..]));
         let most = (steps.caps.max_groups as usize / plan.splits).max(1);
@@ -219,8 +268,8 @@ impl Product {
             for from in (0..last).step_by(most) {
                 let count = most.min(last - from);
                 let words = self.words(steps, plan, c, pluses, [from, o * last]);
-                let slots = [Slot::In(self.a.input), Slot::In(self.b.input), c.slot];
-                steps.dispatch(plan.source.clone(), &slots, words, [x, y, (count * plan.splits) as u32]);
+                let slots = [Slot::In(self.a.input), Slot::In(self.b.input)];
+                c.dispatch(steps, plan.source.clone(), &slots, words, [x, y, (count * plan.splits) as u32]);
             }
         }
         Ok(())
@@ -237,7 +286,7 @@ impl Product {
     }
 
     /// The numbers, in the order of `WORDS`.
-    fn words(&self, steps: &Steps, plan: &Plan, c: Flat, pluses: [isize; 2], [from, base]: [usize; 2]) -> Vec<Word> {
+    fn words(&self, steps: &Steps, plan: &Plan, c: To, pluses: [isize; 2], [from, base]: [usize; 2]) -> Vec<Word> {
         let at = |side: &Side| Word::Offset(Slot::In(side.input), steps.ins[side.input].dtype.size_bytes());
         let mut words = Vec::with_capacity(WORDS.len());
         words.extend([at(&self.a), at(&self.b), c.offset()]);

@@ -17,6 +17,10 @@ mod sort;
 mod tests;
 mod update;
 
+pub use matmul::prepare as product;
+#[cfg(test)]
+pub use rows::sample;
+
 use super::launch::{Flat, Steps, Word, moved};
 use super::text::Elem;
 use crate::backend::op::Op;
@@ -41,7 +45,7 @@ pub fn prepare(op: &Op, steps: &mut Steps) -> Result<()> {
         Op::SliceAssign(ranges) => movement::assign(ranges, steps),
         Op::Random(kind) => random::prepare(*kind, steps),
         Op::Update(kind) => update::prepare(*kind, steps),
-        Op::MatMul => matmul::prepare(steps),
+        Op::MatMul => product(steps, None),
         Op::Softmax { log, causal } => softmax::prepare(*log, *causal, steps),
         Op::LayerNorm(form) => norm::prepare(*form, steps),
         Op::LayerNormGrad { rms, weight, wanted } => norm::prepare_gradient(*rms, *weight, *wanted, steps),

@@ -11,6 +11,7 @@ use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 const CAPS: Caps = Caps {
     int64: false,
     subgroup: (0, 0),
+    max_bindings: 16,
     max_threads: 256,
     max_groups: 65_535,
     max_immediates: 256,

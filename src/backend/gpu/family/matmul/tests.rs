@@ -118,7 +118,7 @@ fn test_g02_int64_without_64_bit_integers_is_refused_by_name() {
     let view = View { slot: Slot::In(0), dtype: DType::I64, shape: &[2, 2], strides: &[2, 1] };
     let caps = Caps { int64: false, ..device().caps };
     let (ins, outs) = ([view, View { slot: Slot::In(1), ..view }], [View { slot: Slot::Out(0), ..view }]);
-    let error = prepare(&mut Steps::new(&[2, 2], &ins, &outs, caps)).unwrap_err();
+    let error = prepare(&mut Steps::new(&[2, 2], &ins, &outs, caps), None).unwrap_err();
     assert!(error.code() == "value" && error.to_string().contains("matmul") && error.to_string().contains("int32"));
 }
 
