@@ -33,10 +33,7 @@ pub struct Label {
 #[derive(Debug)]
 enum Memory {
     /// Of the host, aligned for vector loads and freed when dropped, or borrowed.
-    Host {
-        ptr: NonNull<u8>,
-        origin: Origin,
-    },
+    Host { ptr: NonNull<u8>, origin: Origin },
     /// Of an adapter. A running plan holds it too.
     Gpu(Arc<gpu::Buffer>),
 }
