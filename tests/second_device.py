@@ -22,7 +22,13 @@ NOT_ON_AN_ADAPTER = {
     },
     "budget/test_process.py": "an adapter's buffers are no memory of the process",
     "memory/test_out_of_memory.py": "the limit that it sets is the host's; tests/gpu/test_faults.py makes allocations fail",
-    "memory/test_statistics.py::test_M07_reserved_bytes_are_the_processs_growth": "they are no memory of the process",
+    **{
+        f"memory/test_statistics.py::{test}": "they are no memory of the process"
+        for test in (
+            "test_M07_reserved_bytes_are_the_processs_growth",
+            "test_M07_what_the_cache_gives_back_leaves_the_process",
+        )
+    },
 }
 # Promises that no adapter can keep, with the reason.
 PROMISES_OF_THE_CPU = {}

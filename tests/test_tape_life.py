@@ -177,6 +177,26 @@ def test_T07_a_tape_goes_on_recording_after_backward_and_clear():
     assert w.grad.tolist() == [5.0]
 
 
+@pytest.mark.parametrize("end", ["clear", "backward"])
+@pytest.mark.parametrize("others", [True, False])
+@pytest.mark.parametrize(
+    "between", [lambda y: y, lambda y: ag.sin(y), lambda y: y[0] * 2.0, lambda y: ag.checkpoint(ag.exp, y)]
+)
+def test_T07_what_was_freed_is_an_error_however_far_away_it_is_read(end, others, between):
+    w, v = ag.param([2.0, 3.0]), ag.param([5.0, 7.0])
+    with ag.grad_tape() as tape:
+        old = w * w
+        if end == "clear":
+            tape.clear()
+        else:
+            old.sum().backward()
+        new = between(old)
+        loss = (new * v).sum() if others else (new * 2.0).sum()
+    with pytest.raises(RuntimeError, match="has freed what this needs"):
+        loss.backward()
+    assert v.grad is None
+
+
 def test_T07_clear_is_always_allowed(no_collector):
     w = ag.param(big())
     before = active()

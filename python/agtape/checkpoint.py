@@ -14,6 +14,8 @@ from agtape.ambient import World
 from agtape.tree import flatten
 
 _REPLAYS = ("trace", "call")
+# What a captured variable holds that has no value yet, and one that holds the function.
+_UNBOUND, _ITSELF = object(), object()
 _PLAIN = (
     type(None),
     bool,
@@ -125,7 +127,7 @@ def _call(fn, args, kwargs, verify, rngs, name):
     # An array may be written to later; tensors are given to the second run by the node, so nothing here holds one.
     plain = [leaf.copy() if isinstance(leaf, np.ndarray) else leaf for leaf in leaves if not isinstance(leaf, Tensor)]
     is_tensor = [isinstance(leaf, Tensor) for leaf in leaves]
-    n_given, second = sum(is_tensor), _bound_as_now(fn)
+    n_given, twin = sum(is_tensor), _bound_as_now(fn)
     world = World(rngs)
     run = _core._Run(name, [leaf for leaf in leaves if isinstance(leaf, Tensor)])
     try:
@@ -143,7 +145,7 @@ def _call(fn, args, kwargs, verify, rngs, name):
         values = [next(tensors) if is_one else next(others) for is_one in is_tensor]
         again_args, again_kwargs = build(values)
         again = run.again(inputs)
-        found = _again(again, second, again_args, again_kwargs, world, name)
+        found = _again(again, twin(), again_args, again_kwargs, world, name)
         if len(found) != n_outs:
             raise RuntimeError(
                 f"checkpoint: the replay of segment {name!r} gave {len(found)} tensors, the first run {n_outs}; expected as many"
@@ -157,27 +159,42 @@ def _call(fn, args, kwargs, verify, rngs, name):
 
 
 def _bound_as_now(fn):
-    """The function with the variables that it captured bound as they are now.
+    """A function that makes twins of `fn`, each with the variables that `fn` captured bound as they are now.
 
-    What a loop binds them to later is no concern of a second run; and were one of them bound to the segment's own output, that would keep
-    the function alive which it needs itself.
+    What a loop binds them to later is no concern of a second run, nor what an earlier second run did; and were one of them bound to the
+    segment's own output, that would keep the function alive which it needs itself.
     """
     if type(fn) is functools.partial:
-        return functools.partial(_bound_as_now(fn.func), *fn.args, **fn.keywords)
+        inner, args, keywords = _bound_as_now(fn.func), fn.args, fn.keywords
+        return lambda: functools.partial(inner(), *args, **keywords)
     if not isinstance(fn, types.FunctionType) or not fn.__closure__:
-        return fn
-    cells = tuple(types.CellType() for _ in fn.__closure__)
-    twin = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, cells)
-    twin.__kwdefaults__, twin.__qualname__, twin.__module__ = fn.__kwdefaults__, fn.__qualname__, fn.__module__
-    twin.__dict__.update(fn.__dict__)
-    for cell, captured in zip(cells, fn.__closure__):
-        try:
-            value = captured.cell_contents
-        except ValueError:  # a variable without a value yet
-            continue
-        # A function that calls itself finds its twin.
-        cell.cell_contents = twin if value is fn else value
+        return lambda: fn
+    # Not the function itself, which its own output may be captured by.
+    code, space, defaults, keywords = fn.__code__, fn.__globals__, fn.__defaults__, fn.__kwdefaults__
+    names, extra = (fn.__name__, fn.__qualname__, fn.__module__), dict(fn.__dict__)
+    captured = [_contents(cell) for cell in fn.__closure__]
+    # A function that calls itself finds its twin.
+    captured = [_ITSELF if value is fn else value for value in captured]
+
+    def twin():
+        cells = tuple(types.CellType() for _ in captured)
+        made = types.FunctionType(code, space, names[0], defaults, cells)
+        made.__kwdefaults__ = keywords
+        made.__name__, made.__qualname__, made.__module__ = names
+        made.__dict__.update(extra)
+        for cell, value in zip(cells, captured):
+            if value is not _UNBOUND:
+                cell.cell_contents = made if value is _ITSELF else value
+        return made
+
     return twin
+
+
+def _contents(cell):
+    try:
+        return cell.cell_contents
+    except ValueError:  # a variable without a value yet
+        return _UNBOUND
 
 
 def _take_back(world, error):
@@ -203,6 +220,12 @@ def _again(run, fn, args, kwargs, world, name):
         with run:
             outs, _ = _outputs(name, fn(*args, **kwargs))
             found = run.snapshot(outs)
+    except StopIteration as error:
+        # It would end a loop of the caller's without a word.
+        message = (
+            f"checkpoint: the replay of segment {name!r} ran out of an iterator; pass a list, or use replay='trace'"
+        )
+        raise RuntimeError(message) from error
     except BaseException as error:
         error.add_note(f"raised in the replay of checkpoint segment {name!r}")
         raise

@@ -10,6 +10,8 @@ from agtape.timings import RATES, label_of, rows_of, stage_times, trace_events
 
 # Rows of the table and bars of the picture; wider names are cut.
 _TOP, _MAX_BARS, _MAX_NAME = 20, 12, 44
+# Elements of the tensor that is read for a peak, and how long a product must take to count.
+_STREAM, _LONG_MS = 1 << 25, 2.0
 # Peaks by device, measured when first asked for.
 _MEASURED = {}
 
@@ -187,9 +189,11 @@ class profile(Tables):
         self.rows = rows_of(figures)
         devices = [evaluation[0] for evaluation in figures["evaluations"]]
         timed = [(devices[at], time, is_own) for at, _, time, is_own, _, _ in figures["launches"]]
-        waited = sorted({device for device, time, is_own in timed if time and not is_own})
+        # A launch that had nothing to do has no length, and no clock.
+        waited = sorted({device for device, time, is_own in timed if time and time[1] > time[0] and not is_own})
         self.notes = [
-            f"{device} has no clock of its own: each launch was submitted alone and took until the device was found to be done"
+            f"{device} has no clock of its own: each launch was submitted alone and took until the device was found to be done; those of "
+            "an update went together and have equal parts of its time"
             for device in waited
         ]
         if untold := sum(time is None for _, time, _ in timed):
@@ -281,29 +285,36 @@ def _checked(peaks):
 
 def _measure(device):
     """What a device reaches: bytes of a kernel that reads one tensor and writes another, operations of a product."""
+    from concurrent.futures import ThreadPoolExecutor
 
-    def best(run, rate):
+    # A thread of its own has no tape with a budget, and the options that programs start with.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_measure_here, device).result()
+
+
+def _measure_here(device):
+    def best(run, shape, rate):
         with profile() as p:
             for _ in range(5):
                 _core.eval(run())
-        times = [time[1] - time[0] for _, _, time, *_ in p._figures["launches"] if time and time[1] > time[0]]
-        amount = sum(p.rows[0][name] for name in rate)
-        return amount / min(times), min(times)
+        # Other threads may compute meanwhile.
+        row = next(
+            row for row in p.rows if row["device"] == device and list(row["shape"]) == shape and row["count"] >= 5
+        )
+        return sum(row[name] for name in rate) / (row["median_ms"] * 1e6), row["median_ms"]
 
-    with _core.no_grad():
-        x = _core.ones(1 << 25, device=device)
-        _core.eval(x)
-        bandwidth, _ = best(lambda x=x: _core.negative(x), ("bytes_read", "bytes_written"))
-        del x
-        side, took, product = 256, 0, 0.0
-        # Until a product takes two milliseconds.
-        while took < 2e6 and side < 8192:
-            side *= 2
-            a = _core.ones(side, side, device=device)
-            _core.eval(a)
-            rate, took = best(lambda a=a: _core.matmul(a, a), ("flops",))
-            product = max(product, rate)
-            del a
+    x = _core.ones(_STREAM, device=device)
+    _core.eval(x)
+    bandwidth, _ = best(lambda x=x: _core.negative(x), [_STREAM], ("bytes_read", "bytes_written"))
+    del x
+    side, took, product = 256, 0.0, 0.0
+    while took < _LONG_MS and side < 8192:
+        side *= 2
+        a = _core.ones(side, side, device=device)
+        _core.eval(a)
+        rate, took = best(lambda a=a: _core.matmul(a, a), [side, side], ("flops",))
+        product = max(product, rate)
+        del a
     _core.empty_cache(device)
     return {"gb_per_s": bandwidth, "gflop_per_s": product}
 

@@ -117,6 +117,12 @@ pub struct Obeying(());
 /// Obeys a tape's budget, if it has one, until what is given back is dropped.
 pub fn obey(tape: &Arc<TapeCore>) -> Option<Obeying> {
     tape.budget.as_ref()?.is_refused.store(false, Relaxed);
+    go_on_obeying(tape)
+}
+
+/// As `obey`, in the midst of what the tape's budget bounds already.
+pub fn go_on_obeying(tape: &Arc<TapeCore>) -> Option<Obeying> {
+    tape.budget.as_ref()?;
     OBEYED.with(|o| o.borrow_mut().push(tape.clone()));
     Some(Obeying(()))
 }

@@ -13,7 +13,7 @@ mod segment;
 mod storage;
 mod variable;
 
-pub use budget::{Budget, GivenUp, Obeying, is_any_limited, limiting_tapes, obey};
+pub use budget::{Budget, GivenUp, Obeying, go_on_obeying, is_any_limited, limiting_tapes, obey};
 pub use custom::CustomRule;
 pub use log::Log;
 pub use node::{Node, Out, Spec, Stage, State, Tensor, Value, next_id};
@@ -27,7 +27,7 @@ pub use record::{
 pub use saved::Saved;
 pub use segment::{Figures, Segment, work};
 pub use storage::{
-    Buffer, DevicePools, Label, Storage, borrowed_storage, describe, new_storage, persistent_storage, pooled_devices, pools,
-    set_memory_limit,
+    Buffer, DevicePools, Label, Storage, borrowed_storage, describe, mapped_bytes, new_storage, persistent_storage,
+    pooled_devices, pools, set_memory_limit,
 };
 pub use variable::{Variable, are_gradients_resident, set_default_gradients_resident, set_gradients_resident};

@@ -280,7 +280,8 @@ fn mark(node: &mut Node, tapes: &[Arc<TapeCore>], saves: &dyn Fn(&Op, u32) -> Op
             };
             // The walk must reach it to say that its gradient would be lost.
             let is_lost = || node.op != Op::Custom && t.node.is_lost_to(tape);
-            if t.dtype().is_float() && (recorded() || is_source() || is_lost()) {
+            let is_used_up = || t.node.marks.iter().any(|m| Arc::ptr_eq(&m.tape, tape) && !m.is_live());
+            if t.dtype().is_float() && (recorded() || is_source() || is_lost() || is_used_up()) {
                 on_tape |= Saved::bit(i);
             }
         }

@@ -112,9 +112,11 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         if let Memory::Host { ptr, origin } = &self.memory {
             TAKEN.fetch_sub(origin.taken(), Relaxed);
-            if let Origin::Allocator(layout) = origin {
-                // SAFETY: allocated with this layout in `host_memory` and freed nowhere else.
-                unsafe { dealloc(ptr.as_ptr(), *layout) }
+            match origin {
+                // SAFETY: allocated with this layout in `from_host` and freed nowhere else.
+                Origin::Allocator(layout) => unsafe { dealloc(ptr.as_ptr(), *layout) },
+                Origin::System(map) => _ = MAPPED.fetch_sub(map.len(), Relaxed),
+                Origin::Borrowed => {}
             }
         }
     }
@@ -122,6 +124,14 @@ impl Drop for Buffer {
 
 /// Bytes that buffers have of the host now.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// Those of them that no allocator knows.
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes of buffers that are the system's own pages.
+pub fn mapped_bytes() -> usize {
+    MAPPED.load(Relaxed)
+}
+
 /// The most they may have; `usize::MAX` for what the machine has.
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
@@ -155,7 +165,9 @@ fn host_memory(bytes: usize) -> Option<Memory> {
 fn from_host(layout: Layout) -> Option<Memory> {
     if layout.size() >= MAPPED_BYTES {
         let mut map = MmapMut::map_anon(layout.size()).ok()?;
-        return Some(Memory::Host { ptr: NonNull::new(map.as_mut_ptr())?, origin: Origin::System(map) });
+        let ptr = NonNull::new(map.as_mut_ptr())?;
+        MAPPED.fetch_add(map.len(), Relaxed);
+        return Some(Memory::Host { ptr, origin: Origin::System(map) });
     }
     // SAFETY: the layout's size is not zero.
     let ptr = NonNull::new(unsafe { alloc(layout) })?;

@@ -5,7 +5,7 @@ use super::tensor::{PyTensor, compute, wrap_all};
 use super::versions::{Change, Held, Noted, begin_journal, end_journal, note_again};
 use crate::checkpoint;
 use crate::device::Device;
-use crate::graph::{Log, Probe, Scope, TapeCore, Tensor, next_id, pooled_devices, pools, scope};
+use crate::graph::{Log, Obeying, Probe, Scope, TapeCore, Tensor, go_on_obeying, next_id, pooled_devices, pools, scope};
 use crate::ops::custom;
 use crate::plan::{evaluate_pending, name_replay};
 use crate::pool::PoolId;
@@ -22,6 +22,8 @@ use std::thread::ThreadId;
 struct Running {
     thread: ThreadId,
     scope: Unsent<Scope>,
+    /// The budgets of the tapes that do not record meanwhile.
+    obeyed: Vec<Obeying>,
     tape: Arc<TapeCore>,
     noted: Noted,
     /// What the second run finds changed, to be put back.
@@ -155,8 +157,10 @@ impl PyRun {
         let parent = if is_first { scope(|s| s.log.clone()) } else { None };
         let log = Arc::new(Log::new(&inputs[..me.given], expected, parent));
         *me.log.lock() = log.clone();
+        let mut obeyed = Vec::new();
         let scope = Scope::enter(|s| {
             if is_first || s.paused {
+                obeyed.extend(s.tapes.iter().filter_map(go_on_obeying));
                 s.tapes = smallvec![tape.clone()];
             } else {
                 s.tapes.push(tape.clone());
@@ -168,7 +172,7 @@ impl PyRun {
         let noted = begin_journal();
         let present = me.go_back(py);
         let thread = std::thread::current().id();
-        *me.running.lock() = Some(Running { thread, scope: Unsent(scope), tape, noted, present });
+        *me.running.lock() = Some(Running { thread, scope: Unsent(scope), obeyed, tape, noted, present });
         Ok(slf)
     }
 
@@ -187,8 +191,8 @@ impl PyRun {
             }
         };
         let changes = self.settle(&mut running, py);
-        let Running { scope: Unsent(scope), tape, .. } = running;
-        drop(scope);
+        let Running { scope: Unsent(scope), obeyed, tape, .. } = running;
+        drop((scope, obeyed));
         *self.difference.lock() = self.log.lock().end();
         let is_on_run = |c: &Change| c.tensor.get().tensor().node.marks.iter().any(|m| Arc::ptr_eq(&m.tape, &tape));
         let lost = kind.is_none() && changes.iter().any(is_on_run);

@@ -7,6 +7,7 @@ from budget.models import Chain, Lookup, Mlp, Shared, Skips, Step, Transformer, 
 from on_device import assert_same_bits
 from pool_bytes import class_bytes
 
+SIDE = 64
 MODELS = {
     "mlp": lambda: Mlp(16, 32, 512),
     "skips": lambda: Skips(16, 32, 512),
@@ -121,6 +122,27 @@ def test_B01_update_inside_the_tape_stays_under_the_budget_too():
         model.loss().backward()
         optimizer.step()
     assert scope.peak <= budget
+
+
+@pytest.mark.promise("B01")
+@pytest.mark.parametrize(
+    "look", [lambda kept: ag.eval(*kept), lambda kept: ag.tensor(np.ones((8 * SIDE, SIDE), np.float32))]
+)
+@pytest.mark.parametrize("replay", ["trace", "call"])
+def test_B01_what_a_segment_reads_and_makes_inside_obeys_the_budget(replay, look):
+    w, x = ag.param(np.ones((SIDE, SIDE), np.float32)), ag.tensor(np.ones((SIDE, SIDE), np.float32))
+    ag.eval(w, x)
+
+    def inside(h):
+        kept = [h := ag.tanh(h @ w) for _ in range(8)]
+        look(kept)
+        return kept[-1]
+
+    budget = ag.memory_stats().active + 4 * class_bytes(w.nbytes)
+    with ag.peak_memory() as scope, ag.grad_tape(budget=budget), pytest.raises(ag.BudgetError):
+        ag.checkpoint(inside, x, replay=replay)
+    assert scope.peak <= budget
+    assert ag.memory_stats().active <= budget
 
 
 @pytest.mark.promise("B02")

@@ -253,6 +253,39 @@ def test_U01_a_segment_that_consumes_an_iterator():
         loss.backward()
 
 
+def test_U01_a_segment_that_runs_out_of_an_iterator_ends_no_loop_of_the_callers():
+    (w,) = weights(1)
+    x = batch()
+
+    def step(_):
+        with ag.grad_tape():
+            loss = ag.checkpoint(lambda h, source: block(h, next(source)), x, iter([w]), replay="call").sum()
+        loss.backward()
+
+    with pytest.raises(RuntimeError, match="ran out of an iterator"):
+        list(map(step, range(3)))
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_C19_every_backward_finds_captured_variables_as_they_were(replay):
+    (w,) = weights(1)
+    x, calls = batch(), 0
+
+    def inside(h):
+        nonlocal calls
+        calls += 1
+        return block(h, w) * float(calls)
+
+    with ag.grad_tape():
+        loss = ag.checkpoint(inside, x, replay=replay).sum()
+    found = []
+    for _ in range(2):
+        w.grad = None
+        loss.backward(retain_graph=True)
+        found.append(w.grad.numpy().copy())
+    assert_equal(found[0], found[1])
+
+
 def test_U01_a_tape_or_a_backward_pass_inside():
     (w,) = weights(1)
     x = batch()

@@ -8,6 +8,7 @@ import agtape as ag
 import numpy as np
 import pytest
 from agtape import _core
+from fresh_process import run_python
 
 
 @pytest.fixture(autouse=True)
@@ -248,6 +249,37 @@ def test_U04_an_update_that_raises_has_not_been_done(point):
         opt.step()
         moved += velocity
         assert p.tolist() == [-moved] * 3
+
+
+@pytest.mark.promise("U04", "G04")
+@pytest.mark.parametrize("clock", ["0", "1"])
+def test_U04_an_update_that_raises_under_a_profile_has_not_been_done(clock):
+    done = run_python(
+        """
+    import agtape as ag
+    from agtape import _core
+    params = [ag.param([float(i)] * (i + 1), device="gpu") for i in range(3)]
+    opt = ag.optim.SGD(params, lr=1.0)
+    for nth in range(3):
+        for p in params:
+            p.grad = ag.ones_like(p)
+        ag.eval(*params, *(p.grad for p in params))
+        before = [p.tolist() for p in params]
+        with ag.profile():
+            _core.inject_fault("submit", nth)
+            try:
+                opt.step()
+                ag.synchronize("gpu")
+                moved = 1.0
+            except ag.DeviceError:
+                moved = 0.0
+            _core.inject_fault("submit", -1)
+        assert [p.tolist() for p in params] == [[x - moved for x in xs] for xs in before], (nth, moved)
+    print("whole")
+    """,
+        AGTAPE_NO_TIMESTAMPS=clock,
+    )
+    assert done == "whole\n"
 
 
 def test_several_adapters_in_one_process():

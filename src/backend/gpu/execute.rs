@@ -91,7 +91,7 @@ impl Ready {
 pub struct Recording<'a> {
     pub(super) gpu: &'a Gpu,
     /// Everything goes in one submission, and is done once or not at all.
-    is_whole: bool,
+    pub(super) is_whole: bool,
     /// Some launch may refuse a value.
     has_tickets: bool,
     commands: Vec<Command>,
@@ -271,7 +271,7 @@ impl Recording<'_> {
         submitted
     }
 
-    fn submit_at_once(&self) -> Result<()> {
+    pub(super) fn submit_at_once(&self) -> Result<()> {
         let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
         self.encode(&mut encoder.begin_compute_pass(&Default::default()), 0..self.commands.len());
         self.hand_over(encoder.finish())

@@ -173,6 +173,7 @@ impl Recording<'_> {
     pub(super) fn submit_watched(&self, watch: &Watch) -> Result<()> {
         let parts = watch.parts(self.command_count());
         match self.gpu.stopwatch.period {
+            0 if self.is_whole => self.submit_together(watch, &parts),
             0 => self.submit_one_by_one(watch, parts),
             _ => self.submit_stamped(watch, &parts),
         }
@@ -204,6 +205,21 @@ impl Recording<'_> {
         flights.iter_mut().for_each(|flight| flight.submitted = submitted);
         gpu.stopwatch.flights.lock().append(&mut flights);
         Ok(())
+    }
+
+    /// What must be done once or not at all is one submission; its launches get equal parts of its time.
+    fn submit_together(&self, watch: &Watch, parts: &[(u32, Range<usize>)]) -> Result<()> {
+        self.gpu.wait(None)?;
+        let begin = now();
+        self.submit_at_once()?;
+        // It is done, whatever the wait ends with.
+        let waited = self.gpu.wait(None);
+        let took = now() - begin;
+        for (i, &(launch, _)) in parts.iter().enumerate() {
+            let at = |part: usize| begin + took * part as u64 / parts.len() as u64;
+            watch.laps.push(Lap { launch, begin: at(i), end: at(i + 1), submitted: None });
+        }
+        waited
     }
 
     fn submit_one_by_one(&self, watch: &Watch, parts: Vec<(u32, Range<usize>)>) -> Result<()> {
