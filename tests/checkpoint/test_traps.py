@@ -7,7 +7,18 @@ import threading
 import agtape as ag
 import numpy as np
 import pytest
-from checkpoint.models import REPLAYS, Counted, assert_equal, batch, block, gradients, plain, segment, weights
+from checkpoint.models import (
+    REPLAYS,
+    Counted,
+    assert_equal,
+    batch,
+    block,
+    gradients,
+    plain,
+    segment,
+    value_bytes,
+    weights,
+)
 from fresh_process import run_python
 from on_device import assert_close, float_type
 from pool_bytes import active
@@ -43,17 +54,29 @@ def test_C11_eval_mode_before_backward(replay):
     (w,) = weights(1)
     x = batch()
     drop = ag.nn.Dropout(0.5)
-    with ag.grad_tape():
-        loss = ag.checkpoint(lambda h: drop(h @ w) * 1.5, x, replay=replay).sum()
-    drop.eval()
-    if replay == "trace":
+
+    def run(call, end):
+        drop.train()
+        w.grad = None
+        ag.manual_seed(3)
+        with ag.grad_tape():
+            # The square's rule reads what came out of the dropout, so the replay draws the mask and multiplies again.
+            loss = call(lambda h: drop(h @ w) ** 2, x).sum()
+        end()
         loss.backward()
-        assert np.isin(np.round(w.grad.numpy(), 9), 0.0).mean() < 0.5
+        return loss.item(), [w.grad.numpy()]
+
+    if replay == "trace":
+        expected = run(plain, drop.train)
+        assert_equal(run(segment(replay), drop.eval), expected)
+        drop.eval()
+        in_eval = gradients(lambda: (drop(x @ w) ** 2).sum(), [w])[1][0]
+        assert np.abs(in_eval - expected[1][0]).max() > 0.1, "the mask makes no difference"
     else:
         with pytest.raises(
-            RuntimeError, match=r"op 1 is another op: uniform at .* in the first run, full at .* in the second"
+            RuntimeError, match=r"op 1 is another op: uniform at .* in the first run, square at .* in the second"
         ):
-            loss.backward()
+            run(segment(replay), drop.eval)
 
 
 @pytest.mark.parametrize("replay", REPLAYS)
@@ -232,16 +255,61 @@ def test_C01_a_custom_op_over_another_library(replay):
 
 
 @pytest.mark.parametrize("replay", REPLAYS)
-def test_C02_a_shared_weight_gets_one_sum(replay):
+def test_C01_C05_a_custom_op_that_keeps_its_activation_outside(replay):
+    """The rule reads a value that its op put aside: held by that variable alone, and said so."""
     (w,) = weights(1)
     x = batch()
+    ag.eval(w, x)
+    aside = {}
 
-    def build(call):
+    def forward(x):
+        aside["activation"] = ag.exp(x)
+        return aside["activation"] * 1.0
+
+    op = ag.custom_gradient(forward, lambda g, inputs, out: g * aside["activation"], name="aside")
+    before = active()
+    with ag.grad_tape() as tape:
+        loss = ag.checkpoint(lambda h: ag.sin(op(h @ w)), x, replay=replay, name="segment").sum()
+    loss.item()
+    # Of the product, the activation, the op's output and its sine one is held, and the loss.
+    assert active() - before == value_bytes() + 64
+    held = ag.tape_memory(tape).held_in_segments
+    if replay == "trace":
+        (row,) = held
+        assert (row.segment, row.op, row.bytes, row.name) == ("segment", "exp", value_bytes(), "aside['activation']")
+        del row
+    del held
+    loss.backward()
+    found, w.grad = (loss.item(), [w.grad.numpy().copy()]), None
+    del loss
+    assert active() - before == value_bytes()
+    aside.clear()
+    assert active() == before
+    assert_equal(found, gradients(lambda: ag.sin(ag.exp(x @ w)).sum(), [w]))
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_C02_a_shared_weight_used_twice_in_each_of_two_passes_gets_one_sum_a_pass(replay):
+    (w,) = weights(1)
+
+    def build(call, x):
         h = call(block, x, w)
         return call(lambda h: block(h, w) + block(h * 0.5, w), h).sum()
 
-    found = gradients(lambda: build(segment(replay)), [w])
-    assert_equal(found, gradients(lambda: build(plain), [w]))
+    def passes(call):
+        w.grad = None
+        sums = []
+        for seed in (1, 2):
+            with ag.grad_tape():
+                loss = build(call, batch(seed))
+            loss.backward()
+            sums.append(w.grad.numpy().copy())
+        return loss.item(), sums
+
+    found = passes(segment(replay))
+    assert_equal(found, passes(plain))
+    alone = [gradients(lambda: build(plain, batch(seed)), [w])[1][0] for seed in (1, 2)]  # noqa: B023
+    assert_equal((0, found[1]), (0, [alone[0], alone[0] + alone[1]]))
 
 
 def test_C09_an_error_in_backward_leaves_every_flag():

@@ -85,6 +85,19 @@ def test_M08_lines_appear_where_they_are_recorded():
     assert all(re.search(r"test_timeline.py:\d+$", e.line) for e in timeline.events)
 
 
+def test_M08_blocks_made_in_backward_have_the_line_that_called_it():
+    here = test_M08_blocks_made_in_backward_have_the_line_that_called_it.__code__.co_firstlineno
+    w = ag.param(np.ones((64, 64), np.float32))
+    with ag.options(source_lines=True), ag.memory_timeline() as timeline:
+        with ag.grad_tape():
+            loss = ag.tanh(w.exp() @ w).sum()
+        loss.item()
+        loss.backward()
+    lines = [{e.line.rsplit("test_timeline.py:")[-1] for e in timeline.events if e.plan == plan} for plan in (0, 1)]
+    assert lines == [{str(here + 5)}, {str(here + 7)}]
+    assert len([e for e in timeline.events if e.plan == 1]) >= 3
+
+
 def test_M08_an_svg_is_drawn_without_matplotlib(tmp_path, monkeypatch):
     timeline, _ = record()
     imported = builtins.__import__
