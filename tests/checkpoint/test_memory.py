@@ -262,8 +262,27 @@ def test_C18_the_report_says_what_a_segment_keeps_drops_and_costs(replay):
     assert row.dropped == 2 * value_bytes()
     product, elementwise = 2 * 16 * 8 * 8, 4 * 2 * 16 * 8
     assert row.replay_cost == product + 2 * elementwise
+    assert not row.saves_nothing
     loss.backward()
     assert ag.tape_memory(tape).by_segment == []
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_C18_a_segment_that_saves_nothing_says_so_in_text_and_in_html(replay):
+    ws = weights(2)
+    with ag.grad_tape() as tape:
+        h = batch() @ ws[0]
+        # The first keeps what entered it, to drop one value; the second drops three.
+        h = ag.checkpoint(ag.sin, h, replay=replay, name="single")
+        loss = ag.checkpoint(block, h, ws[1], replay=replay, name="layer").sum()
+        del h
+    report = ag.tape_memory(tape)
+    single, layer = report.by_segment
+    assert single.dropped <= single.kept and single.saves_nothing
+    assert layer.dropped > layer.kept and not layer.saves_nothing
+    for text in (repr(report), report._repr_html_()):
+        assert text.count("saves nothing") == 1 and "single (saves nothing)" in text
+    del loss
 
 
 def test_C18_a_segment_that_saves_nothing_says_so_and_nested_ones_are_named():
@@ -278,6 +297,7 @@ def test_C18_a_segment_that_saves_nothing_says_so_and_nested_ones_are_named():
     assert rows["linear"].dropped == 0
     assert rows["linear"].kept == 0
     assert rows["outer"].dropped == 0
+    assert all(row.saves_nothing for row in rows.values())
     # Nothing of the first segment is read by a gradient rule, so what entered it is let go.
     del h, sum_of, out
     loss.item()

@@ -17,6 +17,14 @@ class OpRow(Record):
 class SegmentRow(Record):
     """One checkpoint segment: `name`, `kept` and `dropped` in bytes, `replay_cost` in units of work."""
 
+    @property
+    def saves_nothing(self):
+        """Whether it drops no more than it makes the tape keep."""
+        return self.dropped <= self.kept
+
+    def _shown_name(self):
+        return f"{self.name} (saves nothing)" if self.saves_nothing else self.name
+
 
 class InteriorRow(Record):
     """A value made inside a segment that is alive because a Python tensor holds it.
@@ -102,7 +110,7 @@ class TapeReport(Tables):
             ("segment", "kept", "dropped", "replay cost"),
             self.by_segment,
             self._top,
-            lambda r: (r.name, format_bytes(r.kept), format_bytes(r.dropped), f"{r.replay_cost:,}"),
+            lambda r: (r._shown_name(), format_bytes(r.kept), format_bytes(r.dropped), f"{r.replay_cost:,}"),
             lambda left: (
                 f"{len(left)} more",
                 _sum(left, "kept"),
