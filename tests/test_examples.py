@@ -33,8 +33,10 @@ def test_M08_M09_memory_is_compared_with_equal_losses(tmp_path):
     lines = run("memory.py", *sizes, "--ending", ".svg", cwd=tmp_path)
     estimate = float(re.fullmatch(r"estimated peak of a plain step: ([\d.]+) MiB", lines[0])[1])
     rows = [re.fullmatch(r"(.+?) +([\d.]+) MiB +([\d.]+) +([\d.]+)  yes", line) for line in lines[2 : lines.index("")]]
-    assert len(rows) >= 2 and all(rows)
+    assert all(rows), lines
     peaks = {row[1]: float(row[2]) for row in rows}
+    names = ["plain", "checkpointed", "budget 1/2", "budget 1/3", "budget 1/5"]
+    assert [name.split(":")[0] for name in peaks] == names and len(rows) == len(names)
     assert abs(estimate - peaks["plain"]) <= 0.05 * peaks["plain"]
     assert peaks["checkpointed"] < peaks["plain"]
     for name, peak in peaks.items():
