@@ -3,6 +3,8 @@
 import contextlib
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import agtape as ag
@@ -11,9 +13,12 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SHOWN = re.compile(
-    r"<!-- tape report: the first lines that the example above prints -->\s*^```\w*\n(.*?)^```$", re.M | re.S
-)
+
+
+def shown(first_words):
+    """The one block of README's that begins with these words."""
+    (block,) = [code for _, code in BLOCK.findall(README) if code.startswith(first_words)]
+    return block
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +47,33 @@ def test_M01_the_example_prints_the_tapes_report(printed):
 
 
 def test_the_report_shown_is_the_one_printed(printed):
-    for shown in SHOWN.findall(README):
-        assert printed.startswith(shown.rstrip("\n")), shown
+    report, _ = printed.rsplit("loss ", 1)
+    assert shown("TapeReport") == report
+
+
+def test_M08_M09_the_peaks_shown_are_those_of_the_memory_example(tmp_path):
+    command = [sys.executable, str(ROOT / "examples" / "memory.py"), "--steps", "2", "--ending", ".svg"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    table, found = shown("estimated peak"), done.stdout.split("\n\n")[0]
+    assert table.splitlines()[1] == found.splitlines()[1]
+    assert names(table) == names(found) and len(names(table)) == 5
+    # Rounded in the table; times are the machine's, and the losses those of more steps.
+    assert mebibytes(table) == pytest.approx(mebibytes(found), rel=0.01)
+    for way in ("plain", "checkpointed"):
+        picture = (ROOT / "docs" / f"memory_{way}.svg").read_text()
+        (peak,) = re.findall(r"launches: peak ([\d.]+ MiB)<", picture)
+        assert re.search(rf"^{way} +{re.escape(peak)} ", table, re.MULTILINE), f"{way}: the picture's peak is {peak}"
+
+
+def names(table):
+    """The ways to train that a table compares, without their budgets in bytes."""
+    return [re.split(r":|  ", line)[0] for line in table.splitlines()[2:]]
+
+
+def mebibytes(table):
+    """Every figure in MiB, in the order of the table."""
+    return [float(figure) for figure in re.findall(r"([\d.]+) MiB", table)]
 
 
 def test_M01_the_table_of_fields_is_that_of_the_report():
