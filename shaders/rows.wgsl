@@ -1,7 +1,7 @@
 // What row kernels share: which row a thread works on, four elements at a time, sums over the threads of a row, exponentials.
 // THREADS threads work on THREADS / LANES rows. A row's threads lie STRIDE apart: 1 where a row's elements are neighbours in memory, else
 // THREADS / LANES, so that neighbours work on neighbouring rows. Each thread keeps its first KEPT fours of a row in registers: a line with
-// a number sign stands KEPT times, for 0, 1, ... Orders of sums depend on sizes and on the size of a subgroup alone.
+// a number sign stands KEPT times, for 0, 1, ... Orders of sums depend on sizes, on how rows lie and on the adapter.
 const ROWS: u32 = THREADS / LANES;
 // Columns from one four of a thread to its next.
 const PITCH: u32 = 4u * LANES;
