@@ -209,8 +209,8 @@ def planning():
                 step = Step(model, budget)
                 times.append(time.perf_counter() - begin)
                 hits.append(step.plan.cache_hit)
-            nodes = ag.last_backward().nodes
-            note = f"{step.plan.kernels - step.plan.rebuilds} launches, {nodes} nodes walked, then cached: {hits[1:] == [True, True]}"
+            launches = step.plan.kernels - step.plan.rebuilds
+            note = f"{step.plan.nodes} nodes, {launches} launches, then cached: {hits[1:] == [True, True]}"
             yield row(f"{name}: 1/{part}, seconds of planning", times[0] - min(times[1:]), 2.0, note)
 
 
