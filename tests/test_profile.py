@@ -1,8 +1,6 @@
 """The profile: launches as the plans count them, bytes and operations as counted by hand, times within the block, a trace that opens."""
 
-import builtins
 import json
-import sys
 import threading
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
@@ -11,6 +9,7 @@ import agtape as ag
 import numpy as np
 import pytest
 from agtape import _core
+from missing_package import hide_package
 
 nn = ag.nn
 
@@ -350,16 +349,7 @@ def test_a_picture_is_drawn_with_and_without_matplotlib(tmp_path, monkeypatch):
     assert len(ax.patches) == len(ax.get_yticklabels()) == min(len(p.rows), 13)
     assert sum(bar.get_width() for bar in ax.patches) == pytest.approx(sum(row["total_ms"] for row in p.rows))
     matplotlib.pyplot.close("all")
-    imported = builtins.__import__
-
-    def refuse(name, *args, **kwargs):
-        if name.split(".")[0] == "matplotlib":
-            raise ModuleNotFoundError(name, name="matplotlib")
-        return imported(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    for name in [m for m in sys.modules if m.split(".")[0] == "matplotlib"]:
-        monkeypatch.setitem(sys.modules, name, None)
+    hide_package(monkeypatch, "matplotlib")
     p.plot(tmp_path / "profile.svg")
     root = ElementTree.fromstring((tmp_path / "profile.svg").read_text())
     words = [e.text for e in root.iter() if e.tag.endswith("text")]

@@ -1,13 +1,12 @@
 """The timeline of live bytes: its layers add up at every launch, its peak is the pools', and it can be drawn and saved."""
 
-import builtins
 import re
-import sys
 import xml.etree.ElementTree as ElementTree
 
 import agtape as ag
 import numpy as np
 import pytest
+from missing_package import hide_package
 from pool_bytes import active, class_bytes
 
 nn = ag.nn
@@ -100,16 +99,7 @@ def test_M08_blocks_made_in_backward_have_the_line_that_called_it():
 
 def test_M08_an_svg_is_drawn_without_matplotlib(tmp_path, monkeypatch):
     timeline, _ = record()
-    imported = builtins.__import__
-
-    def refuse(name, *args, **kwargs):
-        if name.split(".")[0] == "matplotlib":
-            raise ModuleNotFoundError(name, name="matplotlib")
-        return imported(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    for name in [m for m in sys.modules if m.split(".")[0] == "matplotlib"]:
-        monkeypatch.setitem(sys.modules, name, None)
+    hide_package(monkeypatch, "matplotlib")
     timeline.save(tmp_path / "live.svg")
     root = ElementTree.fromstring((tmp_path / "live.svg").read_text())
     paths = [e for e in root.iter() if e.tag.endswith("path")]
