@@ -2,7 +2,7 @@
 mod needs;
 mod replay;
 
-pub use needs::{SegmentRow, figures, segments};
+pub use needs::{SegmentRow, figures, held, segments};
 pub use replay::Replays;
 
 use crate::graph::{Mark, Scope, Segment, next_id, scope};
@@ -20,7 +20,8 @@ pub fn open(name: &str) -> Option<Arc<Segment>> {
     let marks = tapes.iter().map(|t| Mark { tape: t.clone(), generation: t.generation.load(Relaxed) }).collect();
     let parent = parent.filter(|p| p.is_live());
     let depth = parent.as_ref().map_or(0, |p| p.depth + 1);
-    let segment = Arc::new(Segment { id: next_id(), name: name.into(), parent, depth, marks, figures: OnceLock::new() });
+    let (figures, held) = (OnceLock::new(), OnceLock::new());
+    let segment = Arc::new(Segment { id: next_id(), name: name.into(), parent, depth, marks, figures, held });
     for tape in &tapes {
         tape.segments.lock().push(Arc::downgrade(&segment));
     }

@@ -158,6 +158,15 @@ pub fn segments(tape: &TapeCore) -> Vec<SegmentRow> {
     live.iter().zip(inside).map(|(segment, nodes)| Needs::of(segment, nodes).row()).collect()
 }
 
+/// The nodes of a first run that Python tensors hold, its results apart.
+pub fn held(tape: &TapeCore, results: &[Tensor]) -> Vec<Weak<Node>> {
+    let is_held = |node: &Arc<Node>| {
+        let is_result = || results.iter().any(|t| Arc::ptr_eq(&t.node, node));
+        node.outs.iter().any(|out| out.python.load(Relaxed) > 0) && !is_result()
+    };
+    nodes_since(tape, 0).iter().filter(|node| is_held(node)).map(Arc::downgrade).collect()
+}
+
 /// What a first run did not keep: what the gradient rules of its tape would have saved. `kept` are the tensors that the replay is given.
 pub fn figures(tape: &TapeCore, log: &Log, kept: &[Tensor]) -> Figures {
     let (mut dropped, mut stays) = (Storages::default(), Storages::default());

@@ -5,7 +5,7 @@ use super::saved::Saved;
 use crate::backend::op::Op;
 use crate::shape::elems;
 use smallvec::SmallVec;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// What a segment whose function is called again did not keep, found at its first run.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -33,6 +33,8 @@ pub struct Segment {
     pub marks: SmallVec<[Mark; 1]>,
     /// Set where the function is called again, so that no node says what was dropped.
     pub figures: OnceLock<Figures>,
+    /// Nodes of that first run that are no results and that Python tensors held at its end.
+    pub held: OnceLock<Vec<Weak<Node>>>,
 }
 
 impl Segment {

@@ -235,10 +235,10 @@ impl PyRun {
         let outs: Vec<Tensor> = outputs.iter().map(|t| t.get().tensor()).collect();
         let is_wanted = |t: &&Tensor| t.node.marks.iter().any(|m| Arc::ptr_eq(&m.tape, &tape) && m.is_live());
         let wanted: Vec<usize> = (0..outs.len()).filter(|&o| is_wanted(&&outs[o])).collect();
-        let figures = checkpoint::figures(&tape, &log, &kept);
+        let (figures, held) = (checkpoint::figures(&tape, &log, &kept), checkpoint::held(&tape, &outs));
         compute(py, || tape::close_probe(&tape))?;
         let Some(segment) = checkpoint::open(&self.name) else { return Ok(outs.iter().map(|_| None).collect()) };
-        let _ = segment.figures.set(figures);
+        let (_, _) = (segment.figures.set(figures), segment.held.set(held));
         inputs.extend(captured);
         let raws: Vec<Tensor> = wanted.iter().map(|&o| outs[o].clone()).collect();
         let rule = PyReplay { name: self.name.clone(), replay, wanted: wanted.clone(), outputs: outs.len(), _segment: segment };

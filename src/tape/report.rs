@@ -2,7 +2,7 @@
 use super::SegmentRow;
 use super::saved_storages::{Fate, Group, SavedStorages};
 use crate::dtype::DType;
-use crate::graph::{Mark, Node, TapeCore, Tensor, may_fail};
+use crate::graph::{Mark, Node, Segment, TapeCore, Tensor, may_fail};
 use crate::shape::Shape;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -182,9 +182,14 @@ fn recipe_bytes(node: &Node, inputs: usize) -> usize {
 }
 
 /// What Python tensors hold of the segments' own values, each storage once.
-fn interiors(nodes: &[Arc<Node>]) -> Vec<InteriorRow> {
+fn interiors(nodes: &[Arc<Node>], tape: &TapeCore) -> Vec<InteriorRow> {
     let mut rows: Vec<InteriorRow> = Vec::new();
-    for (node, segment) in nodes.iter().filter_map(|n| Some((n, n.segment.as_ref()?))) {
+    let segments: Vec<Arc<Segment>> = tape.segments.lock().iter().filter_map(Weak::upgrade).collect();
+    let is_live = |s: &&Arc<Segment>| s.marks.iter().any(|m| std::ptr::eq(&*m.tape, tape) && m.is_live());
+    let of_runs = |s: &Arc<Segment>| s.held.get().into_iter().flatten().filter_map(Weak::upgrade).map(|n| (n, s.clone())).collect();
+    let of_runs: Vec<(Arc<Node>, Arc<Segment>)> = segments.iter().filter(is_live).flat_map::<Vec<_>, _>(of_runs).collect();
+    let traced = nodes.iter().filter_map(|n| Some((n, n.segment.as_ref()?)));
+    for (node, segment) in traced.chain(of_runs.iter().map(|(n, s)| (n, s))) {
         let values = node.state.lock().values.clone();
         for (out, value) in node.outs.iter().zip(values).filter(|(out, _)| out.python.load(Relaxed) > 0) {
             let Some(storage) = value.map(|v| v.storage) else { continue };
@@ -213,7 +218,7 @@ pub fn report(tape: &Arc<TapeCore>) -> Report {
         fold.storage(&group, fate);
     }
     fold.report.by_segment = super::segments(tape);
-    fold.report.held_in_segments = interiors(&nodes);
+    fold.report.held_in_segments = interiors(&nodes, tape);
     fold.finish()
 }
 
