@@ -1,6 +1,6 @@
 //! What a segment's replay computes and reads, from the recipes alone; and the report's row of each segment.
 use crate::backend::op::Op;
-use crate::graph::{Figures, Log, Node, Saved, Segment, TapeCore, Tensor, work};
+use crate::graph::{Figures, HeldValue, Log, Node, Saved, Segment, TapeCore, Tensor, work};
 use crate::pool::class_bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::Ordering::Relaxed;
@@ -158,13 +158,17 @@ pub fn segments(tape: &TapeCore) -> Vec<SegmentRow> {
     live.iter().zip(inside).map(|(segment, nodes)| Needs::of(segment, nodes).row()).collect()
 }
 
-/// The nodes of a first run that Python tensors hold, its results apart.
-pub fn held(tape: &TapeCore, results: &[Tensor]) -> Vec<Weak<Node>> {
-    let is_held = |node: &Arc<Node>| {
-        let is_result = || results.iter().any(|t| Arc::ptr_eq(&t.node, node));
-        node.outs.iter().any(|out| out.python.load(Relaxed) > 0) && !is_result()
-    };
-    nodes_since(tape, 0).iter().filter(|node| is_held(node)).map(Arc::downgrade).collect()
+/// The values of a first run, and of those nested in it, that Python tensors hold; its results are no interior.
+pub fn held(tape: &TapeCore, name: &str, results: &[Tensor]) -> Vec<HeldValue> {
+    let nested: Vec<Arc<Segment>> = tape.segments.lock().iter().filter_map(Weak::upgrade).collect();
+    let mut found: Vec<HeldValue> = nested.iter().filter_map(|s| s.held.get()).flatten().cloned().collect();
+    for node in nodes_since(tape, 0) {
+        let segment = node.segment.as_ref().map_or(name, |s| &s.name);
+        let is_result = |o: usize| results.iter().any(|t| Arc::ptr_eq(&t.node, &node) && t.index() == o);
+        let held = (0..node.outs.len()).filter(|&o| node.outs[o].python.load(Relaxed) > 0 && !is_result(o));
+        found.extend(held.map(|index| HeldValue { node: Arc::downgrade(&node), index, segment: segment.into() }));
+    }
+    found
 }
 
 /// What a first run did not keep: what the gradient rules of its tape would have saved. `kept` are the tensors that the replay is given.

@@ -25,7 +25,7 @@ pub use record::{
     GradState, Mark, Scope, TapeCore, log_leaf, record, record_clone, record_source, record_version, scope, set_place_hook,
 };
 pub use saved::Saved;
-pub use segment::{Figures, Segment, work};
+pub use segment::{Figures, HeldValue, Segment, work};
 pub use storage::{
     Buffer, DevicePools, Label, Storage, borrowed_storage, describe, mapped_bytes, new_storage, persistent_storage,
     pooled_devices, pools, set_memory_limit,

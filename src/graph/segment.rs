@@ -18,6 +18,17 @@ pub struct Figures {
     pub replay_cost: u64,
 }
 
+/// A value that a segment's first run made, that is no result of it, and that a Python tensor held at its end.
+#[derive(Debug, Clone)]
+pub struct HeldValue {
+    /// What made it.
+    pub node: Weak<Node>,
+    /// Which of its outputs.
+    pub index: usize,
+    /// The name of the innermost segment that it was made in.
+    pub segment: Box<str>,
+}
+
 /// The nodes recorded inside one `checkpoint(...)`: their values are dropped after the forward pass and rebuilt in backward.
 #[derive(Debug)]
 pub struct Segment {
@@ -33,8 +44,8 @@ pub struct Segment {
     pub marks: SmallVec<[Mark; 1]>,
     /// Set where the function is called again, so that no node says what was dropped.
     pub figures: OnceLock<Figures>,
-    /// Nodes of that first run that are no results and that Python tensors held at its end.
-    pub held: OnceLock<Vec<Weak<Node>>>,
+    /// What Python tensors held of that first run, and of runs nested in it.
+    pub held: OnceLock<Vec<HeldValue>>,
 }
 
 impl Segment {

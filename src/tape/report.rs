@@ -4,7 +4,7 @@ use super::saved_storages::{Fate, Group, SavedStorages};
 use crate::dtype::DType;
 use crate::graph::{Mark, Node, Segment, TapeCore, Tensor, may_fail};
 use crate::shape::Shape;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -181,24 +181,26 @@ fn recipe_bytes(node: &Node, inputs: usize) -> usize {
     std::mem::size_of::<Node>() + heap(inputs, 2, std::mem::size_of::<Tensor>()) + heap(node.args.len(), 2, 8)
 }
 
-/// What Python tensors hold of the segments' own values, each storage once.
+/// What Python tensors hold of the segments' own values, each storage once: those of recorded nodes, and those of first runs.
 fn interiors(nodes: &[Arc<Node>], tape: &TapeCore) -> Vec<InteriorRow> {
-    let mut rows: Vec<InteriorRow> = Vec::new();
+    let (mut rows, mut seen) = (Vec::new(), FxHashSet::default());
+    let mut add = |node: &Node, o: usize, segment: &str| {
+        let (out, value) = (&node.outs[o], node.state.lock().values[o].clone());
+        let Some(storage) = value.filter(|_| out.python.load(Relaxed) > 0).map(|v| v.storage) else { return };
+        let key = Arc::as_ptr(&storage) as usize;
+        if seen.insert(key) {
+            let (shape, dtype, bytes) = (out.spec.shape.clone(), out.spec.dtype, storage.bytes().unwrap_or(0));
+            rows.push(InteriorRow { segment: segment.to_owned(), op: node.op.name(), shape, dtype, bytes, key });
+        }
+    };
+    for (node, segment) in nodes.iter().filter_map(|n| Some((n, n.segment.as_ref()?))) {
+        (0..node.outs.len()).for_each(|o| add(node, o, &segment.name));
+    }
     let segments: Vec<Arc<Segment>> = tape.segments.lock().iter().filter_map(Weak::upgrade).collect();
     let is_live = |s: &&Arc<Segment>| s.marks.iter().any(|m| std::ptr::eq(&*m.tape, tape) && m.is_live());
-    let of_runs = |s: &Arc<Segment>| s.held.get().into_iter().flatten().filter_map(Weak::upgrade).map(|n| (n, s.clone())).collect();
-    let of_runs: Vec<(Arc<Node>, Arc<Segment>)> = segments.iter().filter(is_live).flat_map::<Vec<_>, _>(of_runs).collect();
-    let traced = nodes.iter().filter_map(|n| Some((n, n.segment.as_ref()?)));
-    for (node, segment) in traced.chain(of_runs.iter().map(|(n, s)| (n, s))) {
-        let values = node.state.lock().values.clone();
-        for (out, value) in node.outs.iter().zip(values).filter(|(out, _)| out.python.load(Relaxed) > 0) {
-            let Some(storage) = value.map(|v| v.storage) else { continue };
-            let key = Arc::as_ptr(&storage) as usize;
-            if rows.iter().any(|r| r.key == key) {
-                continue;
-            }
-            let (shape, dtype, segment) = (out.spec.shape.clone(), out.spec.dtype, segment.name.to_string());
-            rows.push(InteriorRow { segment, op: node.op.name(), shape, dtype, bytes: storage.bytes().unwrap_or(0), key });
+    for held in segments.iter().filter(is_live).filter_map(|s| s.held.get()).flatten() {
+        if let Some(node) = held.node.upgrade() {
+            add(&node, held.index, &held.segment);
         }
     }
     rows
