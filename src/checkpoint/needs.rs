@@ -159,10 +159,10 @@ pub fn segments(tape: &TapeCore) -> Vec<SegmentRow> {
 }
 
 /// The values of a first run, and of those nested in it, that Python tensors hold; its results are no interior.
-pub fn held(tape: &TapeCore, name: &str, results: &[Tensor]) -> Vec<HeldValue> {
+pub fn held(tape: &TapeCore, log: &Log, name: &str, results: &[Tensor]) -> Vec<HeldValue> {
     let nested: Vec<Arc<Segment>> = tape.segments.lock().iter().filter_map(Weak::upgrade).collect();
     let mut found: Vec<HeldValue> = nested.iter().filter_map(|s| s.held.get()).flatten().cloned().collect();
-    for node in nodes_since(tape, 0) {
+    for node in log.take_made() {
         let segment = node.segment.as_ref().map_or(name, |s| &s.name);
         let is_result = |o: usize| results.iter().any(|t| Arc::ptr_eq(&t.node, &node) && t.index() == o);
         let held = (0..node.outs.len()).filter(|&o| node.outs[o].python.load(Relaxed) > 0 && !is_result(o));

@@ -4,7 +4,7 @@ use super::segment::work;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHasher};
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Weak};
 
 /// One op: what it is, its numbers, what it reads, and the line that called it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +60,8 @@ struct Inner {
     /// Numbers of the nodes that were read from outside, each a version of a tensor.
     outside: Vec<u64>,
     work: u64,
+    /// What a first run made, leaves apart, until somebody asks.
+    made: Vec<Weak<Node>>,
     run: Run,
 }
 
@@ -98,6 +100,24 @@ impl Log {
         if let Some(parent) = &self.parent {
             parent.push(node, inputs, values, place);
         }
+    }
+
+    /// Remembers a node that a first run makes.
+    pub(super) fn remember(&self, node: &Arc<Node>) {
+        let mut inner = self.inner.lock();
+        if inner.run.expected.is_none() && node.variable.is_none() {
+            inner.made.push(Arc::downgrade(node));
+        }
+        drop(inner);
+        if let Some(parent) = &self.parent {
+            parent.remember(node);
+        }
+    }
+
+    /// The nodes of a first run that are alive, once: a log that is kept is sixteen bytes an op.
+    pub fn take_made(&self) -> Vec<Arc<Node>> {
+        let made = std::mem::take(&mut self.inner.lock().made);
+        made.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Units of work of the ops so far.

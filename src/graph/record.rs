@@ -200,8 +200,9 @@ fn stamp(node: &mut Node, state: &GradState) {
 }
 
 /// Writes a new node into the log of the run under way.
-fn note(node: &Node) {
+fn note(node: &Arc<Node>) {
     let Some(log) = STATE.with(|s| s.borrow().log.clone()) else { return };
+    log.remember(node);
     let place = node.place.as_deref().map(str::to_owned).or_else(|| PLACE_HOOK.get().and_then(|hook| hook()));
     let inputs = node.state.lock().inputs.clone();
     log.push(node, &inputs, &[], place.as_deref().unwrap_or("an unknown line"));

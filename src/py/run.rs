@@ -235,7 +235,7 @@ impl PyRun {
         let outs: Vec<Tensor> = outputs.iter().map(|t| t.get().tensor()).collect();
         let is_wanted = |t: &&Tensor| t.node.marks.iter().any(|m| Arc::ptr_eq(&m.tape, &tape) && m.is_live());
         let wanted: Vec<usize> = (0..outs.len()).filter(|&o| is_wanted(&&outs[o])).collect();
-        let (figures, held) = (checkpoint::figures(&tape, &log, &kept), checkpoint::held(&tape, &self.name, &outs));
+        let (figures, held) = (checkpoint::figures(&tape, &log, &kept), checkpoint::held(&tape, &log, &self.name, &outs));
         compute(py, || tape::close_probe(&tape))?;
         let Some(segment) = checkpoint::open(&self.name) else { return Ok(outs.iter().map(|_| None).collect()) };
         let (_, _) = (segment.figures.set(figures), segment.held.set(held));
