@@ -57,6 +57,22 @@ def interleaved(ways):
     return {name: statistics.median(found) for name, found in ratios.items()}
 
 
+def chain_times():
+    """Wall time of the chain under a budget over the plain one's, beside the ratio of work."""
+    from budget.models import Chain, Step
+    from pool_bytes import class_bytes
+
+    # Values so large that launches, not planning and recording, take the time.
+    length, elems = 1000, 1 << 16
+    model = Chain(length, elems)
+    plain = Step(model)
+    budget = plain.fixed + int(2 * length**0.5 * class_bytes(4 * elems))
+    work = Step(model, budget).plan.work_ratio
+    ways = {"plain": lambda: train(model), "bounded": lambda: train(model, budget)}
+    name = f"chain of {length:,} layers under 2*sqrt({length}) activations"
+    yield row(f"{name}, time", interleaved(ways)["bounded"], 1.15 * work, f"{work:.3f} times the work")
+
+
 def train(model, budget=None):
     """One forward and backward pass, with nothing looked at."""
     import agtape as ag
@@ -229,6 +245,7 @@ def in_process(arguments, python=sys.executable):
 
 PARTS = {
     "budgets": budget_times,
+    "chain": chain_times,
     "segments": segment_times,
     "torch": peaks_beside_torch,
     "process": planned_against_process,

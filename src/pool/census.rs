@@ -71,9 +71,15 @@ impl<A: Allocator> Pools<A> {
         self.pools.iter().map(|pool| pool.slots.live_count()).sum()
     }
 
-    /// Starts every peak again from what is active now; open scopes keep theirs.
+    /// The highest `reserved` since the last `reset_peak`.
+    pub fn reserved_peak(&self) -> usize {
+        self.reserved_peak
+    }
+
+    /// Starts every peak again from what is active and reserved now; open scopes keep theirs.
     pub fn reset_peak(&mut self) {
         self.meters.reset_peak();
+        self.reserved_peak = self.reserved;
         self.pools.iter_mut().for_each(|pool| pool.meter.reset_peak());
     }
 

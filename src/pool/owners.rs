@@ -54,6 +54,8 @@ pub struct Pools<A: Allocator> {
     gone: Vec<u32>,
     pub(super) cache: BufferCache<A::Buffer>,
     pub(super) reserved: usize,
+    /// The highest `reserved` since the last `reset_peak`.
+    pub(super) reserved_peak: usize,
     /// `reserved` above which cached buffers are returned first.
     ceiling: Option<usize>,
     pub(super) meters: Meters,
@@ -75,6 +77,7 @@ impl<A: Allocator> Pools<A> {
             gone: Vec::new(),
             cache: BufferCache::default(),
             reserved: 0,
+            reserved_peak: 0,
             ceiling: None,
             meters: Meters::default(),
             serials: 0,
@@ -163,7 +166,7 @@ impl<A: Allocator> Pools<A> {
             }
         };
         let buffer = granted.ok_or_else(|| self.out_of_memory(class))?;
-        self.reserved = self.reserved.saturating_add(class);
+        self.reserve(class);
         Ok(buffer)
     }
 
@@ -200,7 +203,12 @@ impl<A: Allocator> Pools<A> {
 
     /// Counts a buffer that did not come from the allocator as a taken one.
     pub fn lend_buffer(&mut self, bytes: usize) {
-        self.reserved = self.reserved.saturating_add(class_bytes(bytes));
+        self.reserve(class_bytes(bytes));
+    }
+
+    fn reserve(&mut self, bytes: usize) {
+        self.reserved = self.reserved.saturating_add(bytes);
+        self.reserved_peak = self.reserved_peak.max(self.reserved);
     }
 
     /// Frees a taken buffer, which must not be used again.

@@ -52,10 +52,13 @@ pub fn parse_budget(given: &Bound<'_, PyAny>) -> PyResult<usize> {
         return if (1.0..9e18).contains(&bytes) { Ok(bytes as usize) } else { Err(refuse()) };
     }
     let is_number = given.hasattr("__index__")? && !given.is_instance_of::<PyBool>();
+    let kind = given.get_type().name()?;
+    let refuse_kind = || PyTypeError::new_err(format!("grad_tape: budget is of type {kind}; {expected}"));
     if !is_number {
-        return Err(PyTypeError::new_err(format!("grad_tape: budget is of type {}; {expected}", given.get_type().name()?)));
+        return Err(refuse_kind());
     }
-    let index = given.call_method0("__index__")?;
+    // Arrays have the method whatever their shape.
+    let index = given.call_method0("__index__").map_err(|_| refuse_kind())?;
     let bytes = index.cast::<PyInt>()?.extract::<i64>().map_err(|_| refuse())?;
     if bytes > 0 { Ok(bytes as usize) } else { Err(refuse()) }
 }

@@ -102,6 +102,24 @@ pub fn adapter_limits<'py>(py: Python<'py>, device: &str) -> PyResult<Bound<'py,
     Ok(d)
 }
 
+/// Bytes that an adapter's driver has handed out, as a dict: `allocated`, `blocks` (in which that lies), and `reserved`, what the pools have
+/// of them at the same moment. None where the driver does not say.
+#[pyfunction]
+pub fn adapter_memory<'py>(py: Python<'py>, device: &str) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let device = device_of(Some(device))?;
+    let Some(index) = device.gpu_index() else { return Ok(None) };
+    let found = compute(py, || {
+        let pools = pools(device).lock();
+        Ok(gpu::gpu(index)?.driver_bytes().map(|bytes| (bytes, pools.stats().reserved)))
+    })?;
+    let Some(((allocated, blocks), reserved)) = found else { return Ok(None) };
+    let d = PyDict::new(py);
+    d.set_item("allocated", allocated)?;
+    d.set_item("blocks", blocks)?;
+    d.set_item("reserved", reserved)?;
+    Ok(Some(d))
+}
+
 /// The device that new tensors lie on unless told otherwise.
 ///
 /// >>> import agtape as ag
@@ -193,7 +211,7 @@ pub fn inject_fault(point: &str, n: i64) -> PyResult<()> {
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("DeviceError", m.py().get_type::<DeviceError>())?;
-    functions!(m; devices, adapter_dicts, adapter_limits, get_default_device, set_default_device, choose, synchronize, reset);
+    functions!(m; devices, adapter_dicts, adapter_limits, adapter_memory, get_default_device, set_default_device, choose, synchronize, reset);
     functions!(m; set_faster_adapter, save_pipelines, inject_fault);
     Ok(())
 }

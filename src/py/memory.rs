@@ -6,9 +6,9 @@ use crate::graph::pools;
 use crate::pool::{Handle, PoolKind, ScopeId, Stats};
 use crate::tape;
 use parking_lot::Mutex;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 
 /// A checked reference to one storage; it owns nothing.
 #[pyclass(name = "Handle", module = "agtape", frozen)]
@@ -63,12 +63,22 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats, with_generation: bool) -> PyR
     Ok(d)
 }
 
+/// The device that an argument of `op` names; the default one for `None`.
+fn device_given(op: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Device> {
+    let Some(given) = given else { return device_of(None) };
+    let Ok(name) = given.cast::<PyString>() else {
+        let kind = given.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("{op}: device is of type {kind}; expected a name such as \"cpu\", or None")));
+    };
+    device_of(Some(name.to_str()?))
+}
+
 /// Pool bytes of a device as a dict: active, peak, cached, reserved and the same by kind of pool.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
-pub fn memory_stats_dict<'py>(py: Python<'py>, device: Option<&str>) -> PyResult<Bound<'py, PyDict>> {
+pub fn memory_stats_dict<'py>(py: Python<'py>, device: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyDict>> {
     let (all, persistent, pass) = {
-        let pools = pools(device_of(device)?).lock();
+        let pools = pools(device_given("memory_stats", device.as_ref())?).lock();
         (pools.stats(), pools.stats_of(PoolKind::Persistent), pools.stats_of(PoolKind::Pass))
     };
     let d = stats_dict(py, &all, false)?;
@@ -82,16 +92,23 @@ pub fn memory_stats_dict<'py>(py: Python<'py>, device: Option<&str>) -> PyResult
 /// Sets the peak back to what is active.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
-pub fn reset_peak_memory(device: Option<&str>) -> PyResult<()> {
-    pools(device_of(device)?).lock().reset_peak();
+pub fn reset_peak_memory(device: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    pools(device_given("reset_peak_memory", device.as_ref())?).lock().reset_peak();
     Ok(())
+}
+
+/// The highest `reserved` that a device had since its peaks began; for tests of budgets, which bound it at every moment.
+#[pyfunction]
+#[pyo3(signature = (device = None))]
+pub fn reserved_peak(device: Option<Bound<'_, PyAny>>) -> PyResult<usize> {
+    Ok(pools(device_given("reserved_peak", device.as_ref())?).lock().reserved_peak())
 }
 
 /// Returns cached buffers to the system; gives the bytes returned.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
-pub fn empty_cache(device: Option<&str>) -> PyResult<usize> {
-    Ok(pools(device_of(device)?).lock().trim())
+pub fn empty_cache(device: Option<Bound<'_, PyAny>>) -> PyResult<usize> {
+    Ok(pools(device_given("empty_cache", device.as_ref())?).lock().trim())
 }
 
 /// This thread's last plan that ran a kernel, as a dict.
@@ -186,8 +203,8 @@ impl Drop for PyPeak {
 impl PyPeak {
     #[new]
     #[pyo3(signature = (device = None))]
-    fn new(device: Option<&str>) -> PyResult<PyPeak> {
-        Ok(PyPeak { device: device_of(device)?, state: Mutex::new(Peak::New) })
+    fn new(device: Option<Bound<'_, PyAny>>) -> PyResult<PyPeak> {
+        Ok(PyPeak { device: device_given("peak_memory", device.as_ref())?, state: Mutex::new(Peak::New) })
     }
 
     fn __enter__(slf: Bound<'_, PyPeak>) -> PyResult<Bound<'_, PyPeak>> {
@@ -235,7 +252,7 @@ impl PyPeak {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyHandle>()?;
     m.add_class::<PyPeak>()?;
-    functions!(m; memory_stats_dict, reset_peak_memory, empty_cache, last_plan_dict, last_backward_dict);
+    functions!(m; memory_stats_dict, reset_peak_memory, reserved_peak, empty_cache, last_plan_dict, last_backward_dict);
     functions!(m; plan_cache_dict, clear_plan_cache, transfers_dict);
     Ok(())
 }

@@ -119,7 +119,7 @@ class Transformer:
 
 
 class Step:
-    """One forward and backward pass: gradients, the last plan, and the highest active bytes."""
+    """One forward and backward pass: gradients, the last plan, and the highest active and reserved bytes."""
 
     def __init__(self, model, budget=None, read_loss=False):
         for p in model.params:
@@ -127,6 +127,7 @@ class Step:
         ag.eval()
         ag.empty_cache()
         self.held = active()
+        ag.reset_peak_memory()
         with ag.peak_memory() as scope:
             with ag.grad_tape(budget=budget):
                 loss = model.loss()
@@ -134,7 +135,7 @@ class Step:
                     self.value = loss.item()
             loss.backward()
         self.peak, self.plan = scope.peak, ag.last_plan()
-        self.reserved = ag.memory_stats().reserved
+        self.reserved = _core.reserved_peak()
         self.launches = _core.last_plan_launches()
         self.grads = [p.grad.numpy().copy() for p in model.params]
         self.grad_bytes = sum(class_bytes(p.grad.nbytes) for p in model.params)

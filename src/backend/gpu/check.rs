@@ -109,7 +109,7 @@ fn padded(bytes: &[u8]) -> Vec<u8> {
 
 fn uploaded(gpu: &Gpu, bytes: &[u8]) -> Buffer {
     let buffer = gpu.allocate(bytes.len().max(4)).unwrap();
-    gpu.write(&buffer, 0, bytes);
+    gpu.write(&buffer, 0, bytes).unwrap();
     buffer
 }
 

@@ -4,6 +4,7 @@ use super::launch::Caps;
 use super::pipeline::Pipelines;
 use super::stopwatch::Stopwatch;
 use super::ticket::Tickets;
+use super::transfer::Writes;
 use super::trouble::{Fault, Trouble, strikes};
 use crate::backend::clock::{Duty, OnDuty};
 use crate::backend::cpu;
@@ -57,6 +58,7 @@ pub struct Gpu {
     pub(super) tickets: Tickets,
     pub(super) stopwatch: Stopwatch,
     pub(super) staging: Mutex<Vec<wgpu::Buffer>>,
+    pub(super) writes: Mutex<Writes>,
     flights: Mutex<VecDeque<SubmissionIndex>>,
 }
 
@@ -169,8 +171,8 @@ impl Gpu {
         let pipelines = Pipelines::new(&device, &raw, features);
         let tickets = Tickets::new(&device);
         let stopwatch = Stopwatch::new(&queue, features);
-        let (staging, flights) = (Mutex::default(), Mutex::default());
-        Ok(Gpu { device, queue, name, info, caps, limits, trouble, pipelines, tickets, stopwatch, staging, flights })
+        let (staging, writes, flights) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Gpu { device, queue, name, info, caps, limits, trouble, pipelines, tickets, stopwatch, staging, writes, flights })
     }
 
     /// Fails if the device is lost or has reported an error since the last look.
@@ -228,6 +230,12 @@ impl Gpu {
             return None;
         }
         Some(Buffer { raw, id: NEXT_BUFFER.fetch_add(1, Relaxed) })
+    }
+
+    /// Bytes that everything on the device has of the driver, and bytes of the blocks in which it lies; `None` where nobody counts.
+    pub fn driver_bytes(&self) -> Option<(usize, usize)> {
+        let report = self.device.generate_allocator_report()?;
+        Some((report.total_allocated_bytes as usize, report.total_reserved_bytes as usize))
     }
 
     /// Hands finished work to the device, waiting for the plan before the last one.

@@ -115,7 +115,7 @@ impl Gpu {
                     let bytes: &[u8] = bytemuck::cast_slice(&dispatch.table);
                     let no_memory = || Error::Memory { op: "gpu", message: "no memory for a kernel's table of sizes".into() };
                     let buffer = self.allocate(bytes.len()).ok_or_else(no_memory)?;
-                    self.write(&buffer, 0, bytes);
+                    self.write(&buffer, 0, bytes)?;
                     Some(buffer)
                 }
             };

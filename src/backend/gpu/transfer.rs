@@ -3,26 +3,33 @@ use super::device::{Buffer, Gpu};
 use super::trouble::{Fault, strikes};
 use crate::backend::transfers::{count_to_device, count_to_host};
 use crate::error::{Error, Result};
-use wgpu::{BufferDescriptor, BufferUsages, MapMode};
+use wgpu::{BufferDescriptor, BufferUsages, MapMode, SubmissionIndex};
 
-/// Bytes that move in one piece.
-const PIECE: usize = 32 << 20;
-/// Buffers for reading back that are kept.
-const MAX_STAGING: usize = 4;
+/// Bytes that go to the device in one piece: two of them are on their way at most, in memory that is not the pools'.
+const PIECE_TO_DEVICE: usize = 4 << 20;
+/// Bytes that are read back in one piece, and that all buffers for that have that are kept.
+const PIECE_TO_HOST: usize = 16 << 20;
+
+/// What was written and not handed over since, and what was handed over last.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    bytes: usize,
+    former: Option<SubmissionIndex>,
+}
 
 impl Gpu {
     /// Writes bytes from `offset` on, after everything that was submitted before. Both may be of any size: the last word is filled up.
     pub fn upload(&self, buffer: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
         self.check()?;
         count_to_device(bytes.len());
-        self.write(buffer, offset, bytes);
+        self.write(buffer, offset, bytes)?;
         self.check()
     }
 
     /// `upload` that does not count.
-    pub(super) fn write(&self, buffer: &Buffer, offset: usize, bytes: &[u8]) {
-        for (i, piece) in bytes.chunks(PIECE).enumerate() {
-            let at = (offset + i * PIECE) as u64;
+    pub(super) fn write(&self, buffer: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
+        for (i, piece) in bytes.chunks(PIECE_TO_DEVICE).enumerate() {
+            let at = (offset + i * PIECE_TO_DEVICE) as u64;
             let whole = piece.len() & !3;
             if whole > 0 {
                 self.queue.write_buffer(&buffer.raw, at, &piece[..whole]);
@@ -32,11 +39,24 @@ impl Gpu {
                 last[..piece.len() - whole].copy_from_slice(&piece[whole..]);
                 self.queue.write_buffer(&buffer.raw, at + whole as u64, &last);
             }
-            if bytes.len() > PIECE {
-                // Hands the staged bytes over, so that no more than a piece is held twice.
-                self.queue.submit([]);
-            }
+            self.hand_over_writes(piece.len())?;
         }
+        Ok(())
+    }
+
+    /// Hands over what was written if it is a piece by now, and waits for the piece before: the driver holds bytes twice until they have
+    /// arrived, those of many small tensors too.
+    fn hand_over_writes(&self, bytes: usize) -> Result<()> {
+        let former = {
+            let mut writes = self.writes.lock();
+            writes.bytes += bytes;
+            if writes.bytes < PIECE_TO_DEVICE {
+                return Ok(());
+            }
+            writes.bytes = 0;
+            writes.former.replace(self.queue.submit([]))
+        };
+        former.map_or(Ok(()), |index| self.wait(Some(index)))
     }
 
     /// Reads bytes from `offset` on, after everything that was submitted; reports what kernels refused.
@@ -50,7 +70,7 @@ impl Gpu {
     /// Reads without counting.
     pub(super) fn read(&self, raw: &wgpu::Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let mut at = offset;
-        for piece in bytes.chunks_mut(PIECE) {
+        for piece in bytes.chunks_mut(PIECE_TO_HOST) {
             // Copies go by words; what stands before and after the piece in them is skipped.
             let first = at & !3;
             let end = (at + piece.len()).next_multiple_of(4).min(raw.size() as usize);
@@ -96,6 +116,7 @@ impl Gpu {
         if let Some(at) = kept.iter().position(|b| b.size() == size) {
             return kept.swap_remove(at);
         }
+        trim(&mut kept, size);
         drop(kept);
         let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
         self.device.create_buffer(&BufferDescriptor { label: Some("staging"), size, usage, mapped_at_creation: false })
@@ -103,9 +124,14 @@ impl Gpu {
 
     fn give_staging(&self, buffer: wgpu::Buffer) {
         let mut kept = self.staging.lock();
-        if kept.len() == MAX_STAGING {
-            kept.remove(0).destroy();
-        }
         kept.push(buffer);
+        trim(&mut kept, 0);
+    }
+}
+
+/// Drops buffers, those kept longest first, until there is room for so many bytes more.
+fn trim(kept: &mut Vec<wgpu::Buffer>, more: u64) {
+    while !kept.is_empty() && kept.iter().map(wgpu::Buffer::size).sum::<u64>() + more > PIECE_TO_HOST as u64 {
+        kept.remove(0).destroy();
     }
 }
