@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -13,10 +14,7 @@ class World:
     """The random states, options and default device of this moment, and the way back to them.
 
     Args:
-        rngs: generators of the user's besides ours, Python's and NumPy's global ones.
-
-    Raises:
-        TypeError: one of them is no generator that is known.
+        rngs: what `generators` gave: the user's besides ours, Python's and NumPy's global ones.
 
     >>> import random
     >>> world = World()
@@ -27,7 +25,7 @@ class World:
     """
 
     def __init__(self, rngs=()):
-        self.rngs = tuple(rngs)
+        self.rngs = rngs
         self._own = [_access(rng) for rng in self.rngs]
         self._states = [get() for get, _ in self._own]
         self._random, self._numpy, self.ours = random.getstate(), np.random.get_state(), _core.get_rng_state()
@@ -67,15 +65,46 @@ class World:
             raise
 
 
+def generators(rngs):
+    """The user's generators as a tuple.
+
+    Args:
+        rngs: a list, tuple or other iterable of generators.
+
+    Returns:
+        A tuple.
+
+    Raises:
+        TypeError: `rngs` cannot be looked through, or one of them has no state that can be read and set.
+
+    >>> import random
+    >>> generators([3])
+    Traceback (most recent call last):
+    ...
+    TypeError: checkpoint: rngs[0] is int; expected numpy.random.Generator, random.Random or something with get_state and set_state
+    >>> len(generators([random.Random(1)]))
+    1
+    """
+    if not rngs and isinstance(rngs, tuple):
+        return rngs
+    if not isinstance(rngs, Iterable):
+        raise TypeError(f"checkpoint: rngs is {type(rngs).__name__}; expected a list of generators")
+    known = tuple(rngs)
+    for i, rng in enumerate(known):
+        if _access(rng) is None:
+            raise TypeError(
+                f"checkpoint: rngs[{i}] is {type(rng).__name__}; expected numpy.random.Generator, random.Random or something with "
+                "get_state and set_state"
+            )
+    return known
+
+
 def _access(rng):
-    """How a generator's state is read and set."""
+    """How a generator's state is read and set; None for what has none."""
     bits = getattr(rng, "bit_generator", rng)
     if isinstance(bits, np.random.BitGenerator):
         return (lambda: bits.state), (lambda state: setattr(bits, "state", state))
     for get, put in (("getstate", "setstate"), ("get_state", "set_state")):
-        if hasattr(rng, get) and hasattr(rng, put):
+        if callable(getattr(rng, get, None)) and callable(getattr(rng, put, None)):
             return getattr(rng, get), getattr(rng, put)
-    raise TypeError(
-        f"checkpoint: rngs holds {type(rng).__name__}; expected numpy.random.Generator, random.Random or something with get_state "
-        "and set_state"
-    )
+    return None

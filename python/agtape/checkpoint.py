@@ -10,7 +10,7 @@ import numpy as np
 import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
-from agtape.ambient import World
+from agtape.ambient import World, generators
 from agtape.tree import flatten
 
 _REPLAYS = ("trace", "call")
@@ -46,18 +46,21 @@ def checkpoint(fn=None, /, *args, replay="trace", verify=False, rngs=(), name=No
             function a second time in backward, with the random state, options, argument values and variables captured by
             `fn` itself of the first call; a second run of other ops, numbers or tensors is an error.
         verify: whether the outputs of a second call are compared too; what is rebuilt from recipes cannot differ.
-        rngs: generators of the user's (`numpy.random.Generator`, `random.Random`, anything with `get_state` and `set_state`) that
-            a second call must find as the first did; ours, Python's and NumPy's global ones are known.
+        rngs: list of generators of the user's (`numpy.random.Generator`, `random.Random`, anything with `get_state` and `set_state`)
+            that a second call must find as the first did, and that are set back where `fn` raises; ours, Python's and NumPy's global
+            ones are known.
         name: what reports and errors call the segment; default: the callable's name.
 
     Returns:
         What `fn` returned. Outside a tape and under `ag.no_grad()` nothing else happens.
 
     Raises:
-        TypeError: `fn` is not callable, or returned a generator or coroutine, of which nothing has run yet.
+        TypeError: `fn` is not callable, or returned a generator or coroutine, of which nothing has run yet; `verify` is no bool,
+            `name` no text, `rngs` no list of generators.
         ValueError: `replay` is not a known word.
         RuntimeError: in backward, a second run that differs, naming the first op that does and its line in both runs.
-        Whatever `fn` raises, unchanged, with a note that names the segment.
+        Whatever `fn` raises, unchanged, with a note that names the segment; all random states, options and the default device are
+            then as they were before.
 
     >>> import agtape as ag
     >>> w = ag.param([0.5])
@@ -67,9 +70,7 @@ def checkpoint(fn=None, /, *args, replay="trace", verify=False, rngs=(), name=No
     >>> w.grad.tolist()
     [4.0]
     """
-    settings = {"replay": replay, "verify": verify, "rngs": rngs, "name": name}
-    if replay not in _REPLAYS:
-        raise ValueError(f"checkpoint: replay is {replay!r}; expected 'trace' or 'call'")
+    settings = _settings(replay, verify, rngs, name)
     if fn is None and not args and not kwargs:
         return functools.partial(_decorated, settings=settings)
     if not callable(fn):
@@ -77,6 +78,17 @@ def checkpoint(fn=None, /, *args, replay="trace", verify=False, rngs=(), name=No
     if not args and not kwargs and _needs_arguments(fn):
         return _decorated(fn, settings=settings)
     return _run(fn, args, kwargs, **settings)
+
+
+def _settings(replay, verify, rngs, name):
+    """The keywords of `checkpoint`, checked: a wrong one is told where it is written, not where a segment runs."""
+    if not isinstance(replay, str) or replay not in _REPLAYS:
+        raise ValueError(f"checkpoint: replay is {replay!r}; expected 'trace' or 'call'")
+    if not isinstance(verify, bool):
+        raise TypeError(f"checkpoint: verify is {verify!r}; expected True or False")
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"checkpoint: name is {name!r}; expected a text or None")
+    return {"replay": replay, "verify": verify, "rngs": generators(rngs), "name": name}
 
 
 def _decorated(fn, *, settings):
@@ -110,15 +122,13 @@ def _run(fn, args, kwargs, *, replay, verify, rngs, name):
     name = name or _name_of(fn)
     if replay == "call":
         return _call(fn, args, kwargs, verify, rngs, name)
-    state = _core.get_rng_state()
+    world = World(rngs)
     try:
         with _core._Segment(name):
-            result = fn(*args, **kwargs)
+            return _finished(name, fn(*args, **kwargs))
     except BaseException as error:
-        _core.set_rng_state(state)
-        error.add_note(f"raised in checkpoint segment {name!r}; its draws of random numbers were taken back")
+        _take_back(world, error, name)
         raise
-    return _finished(name, result)
 
 
 def _call(fn, args, kwargs, verify, rngs, name):
@@ -135,8 +145,7 @@ def _call(fn, args, kwargs, verify, rngs, name):
             result = _finished(name, fn(*args, **kwargs))
             outs, rebuild = _outputs(name, result)
     except BaseException as error:
-        error.add_note(f"raised in checkpoint segment {name!r}; its draws of random numbers were taken back")
-        _take_back(world, error)
+        _take_back(world, error, name)
         raise
     checks = [_checksum(t) for t in outs] if verify else []
 
@@ -197,8 +206,9 @@ def _contents(cell):
         return _UNBOUND
 
 
-def _take_back(world, error):
+def _take_back(world, error, name):
     """Restore the world after `error`, which stays what the user sees: a generator that fails now is only noted there."""
+    error.add_note(f"raised in checkpoint segment {name!r}; its draws of random numbers were taken back")
     try:
         world.restore()
     except Exception as failure:

@@ -55,7 +55,7 @@ def estimate_memory(model, inputs, optimizer, loss=None):
         A `MemoryEstimate`, an int of bytes with its parts.
 
     Raises:
-        TypeError: the result is not a tensor and no loss is given.
+        TypeError: `model` or `loss` cannot be called, `optimizer` is none, or the result is not a tensor and no loss is given.
         ValueError: the loss has more than one element.
         RuntimeError: the model or the loss reads a value.
 
@@ -66,6 +66,7 @@ def estimate_memory(model, inputs, optimizer, loss=None):
     >>> estimate.optimizer_state == 2 * estimate.parameters == 2 * estimate.gradients
     True
     """
+    _check_kinds(model, optimizer, loss)
     groups = optimizer.param_groups if optimizer is not None else []
     params = _unique([p for g in groups for p in g["params"]] + _tensors_of(model, "parameters"))
     device = params[0].device if params else None
@@ -109,6 +110,19 @@ def estimate_memory(model, inputs, optimizer, loss=None):
             "work": plan["work"],
         }
     )
+
+
+def _check_kinds(model, optimizer, loss):
+    if not callable(model):
+        raise TypeError(
+            f"estimate_memory: model is {type(model).__name__}; expected a module or a function of the inputs"
+        )
+    if optimizer is not None and not hasattr(optimizer, "param_groups"):
+        raise TypeError(
+            f"estimate_memory: optimizer is {type(optimizer).__name__}; expected one of ag.optim, or None for none"
+        )
+    if loss is not None and not callable(loss):
+        raise TypeError(f"estimate_memory: loss is {type(loss).__name__}; expected a function of the result, or None")
 
 
 def _arguments(inputs, device):

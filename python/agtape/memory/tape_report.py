@@ -1,6 +1,7 @@
 """Owns the tape's report: what a tape holds for backward, by op, segment, source line and storage, as object, text and HTML."""
 
 import sys
+from numbers import Integral
 
 from agtape import _core
 from agtape._core import Tensor
@@ -159,6 +160,7 @@ def tape_memory(tape=None, top=10, quiet=True):
         A `TapeReport`; all zeros if nothing is recorded.
 
     Raises:
+        TypeError: `tape` is not a tape, `top` not an int or `quiet` no bool; ValueError: `top` is negative.
         RuntimeError: the tape was never entered.
 
     >>> import agtape as ag
@@ -168,6 +170,14 @@ def tape_memory(tape=None, top=10, quiet=True):
     >>> ag.tape_memory(tape).nodes
     2
     """
+    if tape is not None and not isinstance(tape, _core.grad_tape):
+        raise TypeError(f"tape_memory: tape is {type(tape).__name__}; expected a grad_tape or None")
+    if top is not None and (isinstance(top, bool) or not isinstance(top, Integral)):
+        raise TypeError(f"tape_memory: top is {top!r}; expected an int or None")
+    if top is not None and top < 0:
+        raise ValueError(f"tape_memory: top is {top}; expected at least 0")
+    if not isinstance(quiet, bool):
+        raise TypeError(f"tape_memory: quiet is {quiet!r}; expected True or False")
     figures = _core.tape_report_dict(tape)
     stays = {row["_key"] for row in figures["by_storage"] if row["held_by"]}
     stays.update(row["_key"] for row in figures["held_in_segments"])

@@ -32,6 +32,7 @@ class memory_timeline(Tables):
         device: a name of `ag.devices()`; None for the default device.
 
     Raises:
+        TypeError: `device` is no name; ValueError: it is unknown.
         RuntimeError: entered twice, or left on another thread.
 
     >>> import agtape as ag
@@ -45,6 +46,10 @@ class memory_timeline(Tables):
     """
 
     def __init__(self, device=None):
+        if device is not None and not isinstance(device, str):
+            raise TypeError(
+                f"memory_timeline: device is {type(device).__name__}; expected a name such as 'cpu', or None"
+            )
         super().__init__({"peak": 0, "held_before": 0, "events": [], "by_op": [], "by_segment": []})
         self._recorder, self._peak, self._made = _core._LaunchRecorder(), _core.peak_memory(device), []
         self._device = device
@@ -114,13 +119,15 @@ class memory_timeline(Tables):
 
         Raises:
             ModuleNotFoundError: matplotlib is not installed.
-            ValueError: by is neither "op" nor "segment".
+            TypeError: `ax` is no axes; ValueError: by is neither "op" nor "segment".
 
         >>> memory_timeline().plot(by="line")
         Traceback (most recent call last):
         ...
         ValueError: memory_timeline: by is 'line'; expected 'op' or 'segment'
         """
+        if ax is not None and not hasattr(ax, "stairs"):
+            raise TypeError(f"memory_timeline: ax is {type(ax).__name__}; expected axes of matplotlib, or None")
         layers = self._drawn(by)
         if ax is None:
             ax = _matplotlib("pyplot").subplots(figsize=(9, 4.2))[1]
@@ -141,7 +148,7 @@ class memory_timeline(Tables):
             by: "op" or "segment".
 
         Raises:
-            ValueError: another ending.
+            TypeError: `path` is no path; ValueError: another ending.
             ModuleNotFoundError: a PNG is asked for and matplotlib is not installed.
 
         >>> memory_timeline().save("timeline.doc")
@@ -149,7 +156,9 @@ class memory_timeline(Tables):
         ...
         ValueError: memory_timeline: cannot save as '.doc'; expected a name that ends in .svg or .png
         """
-        path = Path(os.fspath(path))
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"memory_timeline: path is {type(path).__name__}; expected a text or a path")
+        path = Path(path)
         if path.suffix == ".svg":
             path.write_text(self._svg(by), encoding="utf-8")
         elif path.suffix == ".png":

@@ -1,8 +1,9 @@
 """Owns the modules that hold other modules, Sequential, ModuleList, ModuleDict, and running modules in checkpoint segments."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
+from agtape.ambient import generators
 from agtape.checkpoint import checkpoint
 from agtape.nn.module import Module
 
@@ -93,20 +94,22 @@ class Sequential(_Indexed):
         return _chain(self._modules.values(), input)
 
 
-def checkpoint_sequential(functions, segments, input, **settings):
+def checkpoint_sequential(functions, segments, input, *, replay="trace", verify=False, rngs=(), name="functions"):
     """Apply functions one after the other, as so many checkpoint segments of nearly equal length.
 
     Args:
         functions: a `Sequential` or a sequence of callables, each of one argument.
         segments: number of segments, at most that of the functions; all of them are segments, the last one too.
         input: what the first function gets.
-        **settings: of `ag.checkpoint`: `replay`, `verify`, `rngs`.
+        replay, verify, rngs: those of `ag.checkpoint`.
+        name: what reports and errors call the functions; a segment of them has its range after it.
 
     Returns:
         What the last function returns.
 
     Raises:
-        TypeError: `segments` is not an int; ValueError: it is less than 1 or more than the functions.
+        TypeError: `segments` is not an int, `functions` are no sequence of callables, or a keyword is of the wrong type; ValueError:
+            `segments` is less than 1 or more than the functions, or `replay` is no known word.
 
     >>> import agtape as ag
     >>> layers = [ag.nn.Linear(4, 4) for _ in range(6)]
@@ -115,7 +118,19 @@ def checkpoint_sequential(functions, segments, input, **settings):
     >>> len(ag.tape_memory(tape).by_segment)
     2
     """
+    if not isinstance(functions, Iterable):
+        raise TypeError(
+            f"checkpoint_sequential: functions is {type(functions).__name__}; expected a Sequential or a sequence of callables"
+        )
     functions = list(functions)
+    for i, function in enumerate(functions):
+        if not callable(function):
+            raise TypeError(
+                f"checkpoint_sequential: functions[{i}] is {type(function).__name__}; expected something callable"
+            )
+    if not isinstance(name, str):
+        raise TypeError(f"checkpoint_sequential: name is {name!r}; expected a text")
+    settings = {"replay": replay, "verify": verify, "rngs": generators(rngs)}
     segments = _count("checkpoint_sequential", "segments", segments)
     if segments > len(functions):
         raise ValueError(
@@ -123,8 +138,7 @@ def checkpoint_sequential(functions, segments, input, **settings):
         )
     bounds = [len(functions) * i // segments for i in range(segments + 1)]
     for start, stop in pairwise(bounds):
-        name = f"functions[{start}:{stop}]"
-        input = checkpoint(_chain, functions[start:stop], input, name=name, **settings)
+        input = checkpoint(_chain, functions[start:stop], input, name=f"{name}[{start}:{stop}]", **settings)
     return input
 
 
