@@ -283,6 +283,39 @@ def test_C17_the_callers_options_and_device_hold_in_the_replay(device):
     assert w.grad is not None
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_C17_the_first_runs_device_and_determinism_hold_in_the_replay_and_the_callers_come_back(device, fails):
+    (w,) = weights(1)
+    other = next(d for d in ag.devices() if d != device)
+    seen = []
+
+    def state():
+        return ag.get_default_device(), ag.options().deterministic
+
+    def inside(h):
+        seen.append((*state(), ag.zeros(1).device))
+        if ag.is_replaying():
+            # What the segment leaves switched is not the caller's either.
+            ag.device(device).__enter__()
+            ag.options(deterministic=True, fuse=False).__enter__()
+            if fails:
+                raise ZeroDivisionError
+        return h @ w
+
+    x = batch()
+    with ag.grad_tape(), ag.device(other), ag.options(deterministic=False):
+        loss = ag.checkpoint(inside, x, replay="call").sum()
+    assert state() == (device, True)
+    with ag.options(deterministic=True):
+        if fails:
+            with pytest.raises(ZeroDivisionError):
+                loss.backward()
+        else:
+            loss.backward()
+        assert (*state(), ag.options().fuse) == (device, True, True)
+    assert seen == [(other, False, other)] * 2
+
+
 @pytest.mark.parametrize("replay", REPLAYS)
 def test_C17_backward_on_another_thread(replay):
     leaves = weights(2)
