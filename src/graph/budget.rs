@@ -1,7 +1,7 @@
 //! Budgets of tapes: how many bytes may be active, what of the active bytes counts against them, and how a value gives its bytes up.
 use super::node::{Node, Stage, Value};
 use super::record::{TapeCore, scope};
-use super::storage::pools;
+use super::storage::{pooled_devices, pools};
 use crate::backend::op::Op;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -33,9 +33,14 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A bound that starts now, for this thread.
+    /// A bound that starts now, for this thread. Cached buffers that pass it are returned.
     pub fn new(bytes: usize) -> Budget {
         BUDGETS.fetch_add(1, Relaxed);
+        for device in pooled_devices() {
+            let mut pools = pools(device).lock();
+            let room = bytes.saturating_sub(pools.stats().active);
+            pools.within(Some(room), |_| ());
+        }
         let active = pools(Device::CPU).lock().stats().active;
         Budget {
             bytes,
@@ -88,11 +93,12 @@ pub fn limiting_tapes() -> SmallVec<[Arc<TapeCore>; 2]> {
     tapes
 }
 
-/// Whether a tensor that is made outright on a device fits under the budgets of the tapes that record here.
+/// The room that the budgets of the tapes that record here leave for what is made outright on a device, if any has a budget.
 ///
 /// # Errors
-/// The refusal, with the smallest budget under which there would be room now.
-pub fn admit(op: &'static str, device: Device, bytes: usize) -> Result<()> {
+/// The refusal of a tensor that does not fit, with the smallest budget under which there would be room now.
+pub fn admit(op: &'static str, device: Device, bytes: usize) -> Result<Option<usize>> {
+    let mut room: Option<usize> = None;
     for tape in limiting_tapes() {
         let Some(budget) = &tape.budget else { continue };
         let held = budget.held(device);
@@ -107,8 +113,10 @@ pub fn admit(op: &'static str, device: Device, bytes: usize) -> Result<()> {
             );
             return Err(Error::Budget { op, message, smallest });
         }
+        let left = budget.bytes - held;
+        room = Some(room.map_or(left, |room| room.min(left)));
     }
-    Ok(())
+    Ok(room)
 }
 
 /// While it lives, this thread's evaluations obey the tape's budget.

@@ -292,10 +292,11 @@ pub fn new_storage(device: Device, spec: &Spec) -> Result<Arc<Storage>> {
         gpu.check()?;
         gpu.check_bytes(spec.bytes())?;
     }
-    admit("tensor", device, spec.bytes())?;
+    let room = admit("tensor", device, spec.bytes())?;
     let mut pools = pools(device).lock();
     let pool = pools.persistent();
-    let handle = pools.alloc(pool, spec.bytes()).map_err(|error| describe(&pools, error, "tensor"))?;
+    let made = pools.within(room, |pools| pools.alloc(pool, spec.bytes()));
+    let handle = made.map_err(|error| describe(&pools, error, "tensor"))?;
     pools.get_mut(handle)?.set_label("leaf", spec, None);
     Ok(Arc::new(Storage::new(device, handle)))
 }
@@ -305,12 +306,14 @@ pub fn new_storage(device: Device, spec: &Spec) -> Result<Arc<Storage>> {
 /// # Safety
 /// The `bytes` from `ptr` on are readable as long as `owner` lives.
 pub unsafe fn borrowed_storage(ptr: NonNull<u8>, bytes: usize, owner: Box<dyn Any + Send + Sync>) -> Result<Arc<Storage>> {
-    admit("tensor", Device::CPU, bytes)?;
+    let room = admit("tensor", Device::CPU, bytes)?;
     let memory = Memory::Host { ptr, origin: Origin::Borrowed };
     let mut pools = pools(Device::CPU).lock();
     let pool = pools.persistent();
-    pools.lend_buffer(bytes);
-    let handle = pools.adopt(pool, bytes, Buffer { memory, label: None }, false)?;
+    let handle = pools.within(room, |pools| {
+        pools.lend_buffer(bytes);
+        pools.adopt(pool, bytes, Buffer { memory, label: None }, false)
+    })?;
     drop(pools);
     Ok(Arc::new(Storage { device: Device::CPU, handle: Mutex::new(handle), owner: Some(owner) }))
 }

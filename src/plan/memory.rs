@@ -48,17 +48,10 @@ impl Memory {
             });
         }
         let mut memory = Memory { device, leaves, buffers: Vec::with_capacity(plan.buffers.len()), arena: None };
-        let most = room.map(|room| pools.stats().reserved - pools.stats().cached + room);
-        let former = pools.set_ceiling(most);
-        let taken = memory.take(&mut pools, plan);
-        pools.set_ceiling(former);
+        let taken = pools.within(room, |pools| memory.take(pools, plan));
         if let Err(error) = taken {
             memory.give_back(&mut pools, plan);
             return Err(error);
-        }
-        // Buffers from the cache were not checked against the ceiling; what the plan took is no longer in it.
-        if most.is_some_and(|most| pools.stats().reserved > most) {
-            pools.trim();
         }
         let is_stepwise = is_observed || plan.work >= STEPWISE_WORK * plan.launches.len() as u64;
         let (before, scope) = (pools.stats().active, pools.open_peak_scope());

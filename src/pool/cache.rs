@@ -1,6 +1,6 @@
 //! Owns the free buffers of one device, one list per size class, shared by all of its pools.
 
-use super::size_class::{class_bytes, class_index};
+use super::size_class::{class_at, class_bytes, class_index};
 
 /// Buffers of exact sizes that are kept free at most.
 const MAX_EXACT: usize = 4;
@@ -65,6 +65,23 @@ impl<B> BufferCache<B> {
         std::mem::take(&mut self.bytes)
     }
 
+    /// Drops free buffers until at least so many bytes are gone or none is left, small ones first: little more goes than must, and the
+    /// large ones are the dearest to make again. Gives the bytes.
+    pub fn drop_some(&mut self, least: usize) -> usize {
+        let mut dropped = 0;
+        for (index, list) in self.lists.iter_mut().enumerate().filter(|(_, list)| !list.is_empty()) {
+            let class = class_at(index);
+            while dropped < least && list.pop().is_some() {
+                dropped += class;
+            }
+        }
+        while dropped < least && !self.exact.is_empty() {
+            dropped += self.exact.remove(0).0;
+        }
+        self.bytes -= dropped;
+        dropped
+    }
+
     /// Bytes of all free buffers.
     pub fn cached_bytes(&self) -> usize {
         self.bytes
@@ -93,5 +110,18 @@ mod tests {
         assert_eq!((1..=6).map(|n| cache.put_exact(n, 5)).sum::<usize>(), 3);
         assert_eq!((cache.trim(), cache.cached_bytes()), (64 + 18, 0));
         assert_eq!(cache.take(64), None);
+    }
+
+    #[test]
+    fn test_b01_a_cache_drops_little_more_than_it_must() {
+        let mut cache = BufferCache::default();
+        for (bytes, buffer) in [(4096, 1), (64, 2), (128, 3), (64, 4)] {
+            cache.put(bytes, buffer);
+        }
+        cache.put_exact(5000, 5);
+        assert_eq!((cache.drop_some(65), cache.cached_bytes()), (128, 128 + 4096 + 5000));
+        assert_eq!((cache.take(64), cache.drop_some(0)), (None, 0));
+        assert_eq!((cache.drop_some(5000), cache.cached_bytes()), (128 + 4096 + 5000, 0));
+        assert_eq!((cache.drop_some(1), cache.take_exact(5000), cache.take(4096)), (0, None, None));
     }
 }

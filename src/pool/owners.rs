@@ -155,8 +155,8 @@ impl<A: Allocator> Pools<A> {
 
     #[cold]
     fn make_buffer(&mut self, class: usize) -> Result<A::Buffer, PoolError> {
-        if self.ceiling.is_some_and(|most| self.reserved.saturating_add(class) > most) {
-            self.trim();
+        if let Some(most) = self.ceiling {
+            self.shrink(most.saturating_sub(class));
         }
         let granted = match self.allocator.allocate(class) {
             Some(buffer) => Some(buffer),
@@ -187,9 +187,25 @@ impl<A: Allocator> Pools<A> {
         self.reserved = self.reserved.saturating_sub(dropped);
     }
 
-    /// Returns cached buffers to the allocator rather than hold more than so many bytes from it. Gives the former ceiling.
-    pub fn set_ceiling(&mut self, bytes: Option<usize>) -> Option<usize> {
-        std::mem::replace(&mut self.ceiling, bytes)
+    /// Takes buffers, with room for so many bytes beside what is taken already: cached buffers are returned to the allocator rather than
+    /// more is held of it. `None`: there is no bound.
+    pub fn within<T>(&mut self, room: Option<usize>, take: impl FnOnce(&mut Self) -> T) -> T {
+        let Some(room) = room else { return take(self) };
+        let most = self.reserved.saturating_sub(self.cache.cached_bytes()).saturating_add(room);
+        let former = self.ceiling.replace(most);
+        let taken = take(self);
+        self.ceiling = former;
+        // What came from the cache was not held against the ceiling.
+        self.shrink(most);
+        taken
+    }
+
+    /// Returns cached buffers until no more than so many bytes are reserved, or none is left.
+    fn shrink(&mut self, most: usize) {
+        let over = self.reserved.saturating_sub(most);
+        if over > 0 {
+            self.reserved -= self.cache.drop_some(over).min(self.reserved);
+        }
     }
 
     /// Returns a taken buffer to the cache; one that may not be used again is freed.

@@ -29,6 +29,14 @@ pub fn class_index(bytes: usize) -> usize {
     SMALL_CLASSES + (octave << SPLIT_BITS) + part
 }
 
+/// The bytes of the class at a position.
+pub fn class_at(index: usize) -> usize {
+    let Some(large) = index.checked_sub(SMALL_CLASSES) else { return (index + 1) * SMALL_STEP };
+    let (octave, part) = (large >> SPLIT_BITS, large & ((1 << SPLIT_BITS) - 1));
+    let step = (SMALL_LIMIT >> SPLIT_BITS) << octave;
+    step.saturating_mul((1 << SPLIT_BITS) + 1 + part)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +57,7 @@ mod tests {
         fn test_class_holds_the_request_and_wastes_at_most_an_eighth(bytes in sizes()) {
             let class = class_bytes(bytes);
             prop_assert!(class >= bytes && class > 0);
+            prop_assert_eq!(class_at(class_index(bytes)), class);
             let waste = class - bytes;
             if bytes > 1024 {
                 prop_assert!(waste <= bytes / 8, "{} wasted of {}", waste, bytes);

@@ -3,6 +3,7 @@
 import agtape as ag
 import numpy as np
 import pytest
+from agtape import _core
 from budget.models import Chain, Lookup, Mlp, Shared, Skips, Step, Transformer, peak_of, work_of
 from on_device import assert_same_bits, is_adapter
 from pool_bytes import class_bytes
@@ -148,6 +149,40 @@ def test_B01_what_a_segment_reads_and_makes_inside_obeys_the_budget(replay, look
         ag.checkpoint(inside, x, replay=replay)
     assert scope.peak <= budget
     assert ag.memory_stats().active <= budget
+
+
+@pytest.mark.promise("B01")
+def test_B01_cached_buffers_are_returned_before_reserved_bytes_pass_the_budget():
+    mib = 1 << 20
+    w = ag.param(np.ones((256, 256), np.float32))
+    ag.eval(w)
+    ag.empty_cache()
+
+    def fill(count):
+        """Leaves so many MiB of buffers in the cache, of a size that nothing here takes."""
+        held = [ag.tensor(np.ones(5 * mib // 16, np.float32)) for _ in range(count)]
+        del held
+
+    fill(8)
+    start = ag.memory_stats()
+    assert start.cached == 10 * mib
+    budget = start.active + 6 * mib
+    with ag.grad_tape(budget=budget):
+        # What was free at entry goes as far as it must, and no further.
+        entry = ag.memory_stats()
+        assert budget - 2 * mib < entry.reserved <= budget
+        ag.reset_peak_memory()
+        for _ in range(3):
+            fill(4)
+            batch = ag.tensor(np.ones((256, 256), np.float32))
+            large = ag.tensor(np.ones(mib, np.float32))
+            del large
+        h = ag.tanh(ag.tanh(batch @ w) @ w)
+        loss = h.sum()
+        loss.item()
+        fill(2)
+        loss.backward()
+    assert start.active < _core.reserved_peak() <= budget
 
 
 @pytest.mark.promise("B02")
