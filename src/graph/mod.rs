@@ -28,6 +28,6 @@ pub use saved::Saved;
 pub use segment::{Figures, HeldValue, Segment, work};
 pub use storage::{
     Buffer, DevicePools, Label, Storage, borrowed_storage, describe, mapped_bytes, new_storage, persistent_storage,
-    pooled_devices, pools, set_memory_limit,
+    pooled_devices, pools, set_memory_limit, with_holders,
 };
 pub use variable::{Variable, are_gradients_resident, set_default_gradients_resident, set_gradients_resident};

@@ -29,6 +29,9 @@ pub struct Label {
     pub place: Option<Box<str>>,
 }
 
+/// Holders that a message names at most.
+const MAX_HOLDERS: usize = 5;
+
 /// Memory of a device.
 #[derive(Debug)]
 enum Memory {
@@ -321,10 +324,29 @@ pub unsafe fn borrowed_storage(ptr: NonNull<u8>, bytes: usize, owner: Box<dyn An
 /// A refusal of the pools as an error; of memory, with what was asked for and what the largest storages hold.
 pub fn describe(pools: &DevicePools, error: PoolError, op: &'static str) -> Error {
     let PoolError::OutOfMemory { device, bytes, active, reserved, largest } = &error else { return error.into() };
-    let mut message = format!(
+    let message = format!(
         "out of memory on {device}: {bytes} bytes were asked for with {active} bytes active and {reserved} bytes reserved, after \
-         cached buffers were returned"
+         cached buffers were returned{}",
+        holders(pools, largest)
     );
+    Error::Memory { op, message }
+}
+
+/// A device's own lack of memory, with what the largest storages hold of it.
+pub fn with_holders(device: Device, error: Error) -> Error {
+    match error {
+        Error::Memory { op: op @ "gpu", message } => {
+            let pools = pools(device).lock();
+            let (active, held) = (pools.stats().active, holders(&pools, &pools.largest(MAX_HOLDERS)));
+            Error::Memory { op, message: format!("{message}; {active} bytes of tensors are active{held}") }
+        }
+        other => other,
+    }
+}
+
+/// What the largest storages are, for a message.
+fn holders(pools: &DevicePools, largest: &[(Handle, usize)]) -> String {
+    let mut message = String::new();
     for (i, (handle, bytes)) in largest.iter().enumerate() {
         message += if i == 0 { "; largest holders: " } else { ", " };
         message += &match pools.get(*handle).ok().and_then(Buffer::label) {
@@ -335,5 +357,5 @@ pub fn describe(pools: &DevicePools, error: PoolError, op: &'static str) -> Erro
             None => format!("{bytes} bytes (pool '{}', slot {})", handle.pool_name(), handle.slot),
         };
     }
-    Error::Memory { op, message }
+    message
 }

@@ -12,7 +12,7 @@ use super::{Plan, options};
 use crate::backend::cpu;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::graph::{Budget, Node, Tensor, is_any_limited, is_forecasting, pending_roots, settle};
+use crate::graph::{Budget, Node, Tensor, is_any_limited, is_forecasting, pending_roots, settle, with_holders};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -173,6 +173,11 @@ pub(super) fn by_device(roots: &[Tensor], each: &mut dyn FnMut(&[Tensor]) -> Res
 }
 
 fn evaluate_on_one(roots: &[Tensor], engine: &mut Engine) -> Result<()> {
+    let device = roots.first().and_then(Tensor::device).unwrap_or(Device::CPU);
+    run_on_one(roots, engine).map_err(|error| with_holders(device, error))
+}
+
+fn run_on_one(roots: &[Tensor], engine: &mut Engine) -> Result<()> {
     let options = options();
     let timing = Timing::begin();
     let timing = timing.as_ref();

@@ -3,7 +3,7 @@ use crate::backend::gpu;
 use crate::backend::op::Op;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Node, Storage, Tensor, Value, is_any_transfer_pending, new_storage, pools};
+use crate::graph::{Node, Storage, Tensor, Value, is_any_transfer_pending, new_storage, pools, with_holders};
 use crate::layout::Layout;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub fn write_bytes(storage: &Storage, bytes: &[u8]) -> Result<()> {
         }
         Some(index) => {
             let buffer = storage.gpu(&pools(device).lock())?;
-            gpu::gpu(index)?.upload(&buffer, 0, bytes)
+            gpu::gpu(index)?.upload(&buffer, 0, bytes).map_err(|error| with_holders(device, error))
         }
     }
 }
@@ -88,7 +88,7 @@ pub fn read_bytes(value: &Value, size: usize) -> Result<Vec<u8>> {
         }
         Some(index) => {
             let buffer = value.storage.gpu(&pools(device).lock())?;
-            gpu::gpu(index)?.download(&buffer, first, &mut window)?;
+            gpu::gpu(index)?.download(&buffer, first, &mut window).map_err(|error| with_holders(device, error))?;
         }
     }
     if layout.is_contiguous() {

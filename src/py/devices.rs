@@ -93,6 +93,7 @@ pub fn adapter_limits<'py>(py: Python<'py>, device: &str) -> PyResult<Bound<'py,
     let Some(index) = device_of(Some(device))?.gpu_index() else { return Ok(d) };
     let gpu = compute(py, || gpu::gpu(index))?;
     d.set_item("int64", gpu.caps.int64)?;
+    d.set_item("f16", gpu.caps.f16)?;
     d.set_item("subgroup", gpu.caps.subgroup)?;
     d.set_item("max_bytes", gpu.max_bytes())?;
     d.set_item("workgroup_bytes", gpu.caps.workgroup_bytes)?;
@@ -202,6 +203,9 @@ pub fn inject_fault(point: &str, n: i64) -> PyResult<()> {
         "submit" => gpu::Fault::Submit,
         "lose" => gpu::Fault::Lose,
         "land" => gpu::Fault::Land,
+        "probe" => gpu::Fault::Probe,
+        "exhaust" => gpu::Fault::Exhaust,
+        "encode" => gpu::Fault::Encode,
         other => return Err(pyo3::exceptions::PyValueError::new_err(format!("inject_fault: unknown point {other:?}"))),
     };
     gpu::inject(fault, n);

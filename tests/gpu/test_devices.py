@@ -4,6 +4,7 @@ import agtape as ag
 import numpy as np
 import pytest
 from agtape import _core
+from fresh_process import run_python
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "int64", "uint8", "bool"])
@@ -228,3 +229,31 @@ def test_G02_float64_by_way_of_the_cpu():
             call()
     for y in (x.astype("float64", device="cpu"), x.to("cpu", "float64"), ag.tensor(x, dtype="float64", device="cpu")):
         assert (y.device, str(y.dtype), y.tolist()) == ("cpu", "float64", [1.0, 1.0])
+
+
+@pytest.mark.promise("G01")
+def test_G01_float16_gives_the_same_bits_by_itself_and_two_in_a_word():
+    program = """
+    import agtape as ag
+    import numpy as np
+    from agtape import _core
+
+    F, rng = ag.nn.functional, np.random.default_rng(0)
+    for shape in ((7,), (3, 5), (33, 130), (64, 256)):
+        # Small ones too, which conversions must not flush.
+        x = (rng.normal(size=shape) * 10.0 ** rng.integers(-7, 4, shape)).astype(np.float16)
+        w = ag.param(x, device="gpu")
+        with ag.grad_tape():
+            y = F.layer_norm(ag.softmax(w * 1.5 + w[::-1], -1), shape[-1:])
+            loss = (F.gelu(y) * w).sum() + (w @ w.T).mean() + w.reshape(-1)[1:].max()
+        loss.backward()
+        for t in (y, w.grad, w @ w.T, w.astype("float32").sum(axis=0).astype("float16"), ag.cumsum(w, -1)):
+            assert t.dtype == "float16"
+            print(t.numpy().tobytes().hex())
+    print(_core.adapter_limits("gpu")["f16"])
+    """
+    itself, packed = (run_python(program, AGTAPE_NO_F16=off).splitlines() for off in "01")
+    assert itself[:-1] == packed[:-1]
+    # Software Vulkan has 16-bit floats: both forms run in every test run.
+    assert packed[-1] == "False"
+    assert itself[-1] == "True" or not ag.adapters()[0].is_software

@@ -184,6 +184,12 @@ pub fn compare(
 ) {
     let found = on_gpu(kernel, shape, ins, outs, args);
     compare_with(&found, kernel, shape, ins, outs, args, tolerance);
+    let dtypes = || ins.iter().map(|h| h.dtype).chain(outs.iter().map(|o| o.0));
+    if dtypes().any(|dtype| dtype == DType::F16) {
+        // What an adapter without 16-bit floats in tensors would do.
+        let packed = Caps { f16: false, ..device().caps };
+        compare_with(&on_gpu_as(kernel, shape, ins, outs, args, packed), kernel, shape, ins, outs, args, tolerance);
+    }
 }
 
 /// The same for outputs that were made before.

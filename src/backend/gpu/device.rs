@@ -2,6 +2,7 @@
 use super::adapter::{AdapterInfo, adapters, describe};
 use super::launch::Caps;
 use super::pipeline::Pipelines;
+use super::refusal::{guarded, refusal};
 use super::stopwatch::Stopwatch;
 use super::ticket::Tickets;
 use super::transfer::Writes;
@@ -15,10 +16,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
-use wgpu::{BufferDescriptor, BufferUsages, ErrorFilter, Features, Limits, PollType, SubmissionIndex};
+use wgpu::{BufferDescriptor, BufferUsages, Features, Limits, PollType, SubmissionIndex};
 
 /// How long a wait asks again and again before it blocks.
 const SPIN: Duration = Duration::from_micros(300);
+/// What failed, in messages.
+const SUBMISSION: &str = "a submission failed";
 /// Plans that may be under way at once.
 const MAX_FLIGHTS: usize = 2;
 
@@ -122,9 +125,15 @@ pub(super) fn all_open() -> Vec<Arc<Gpu>> {
 
 /// What is used of what an adapter has, but for what test switches take away.
 fn features(available: Features) -> Features {
-    let (ints, stamps) = (Features::SHADER_INT64, Features::TIMESTAMP_QUERY);
-    let mut features = available & (Features::IMMEDIATES | Features::SUBGROUP | Features::PIPELINE_CACHE | ints | stamps);
-    for (variable, feature) in [("AGTAPE_NO_INT64", ints), ("AGTAPE_NO_TIMESTAMPS", stamps)] {
+    let switches = [
+        ("AGTAPE_NO_INT64", Features::SHADER_INT64),
+        ("AGTAPE_NO_F16", Features::SHADER_F16),
+        ("AGTAPE_NO_SUBGROUPS", Features::SUBGROUP),
+        ("AGTAPE_NO_TIMESTAMPS", Features::TIMESTAMP_QUERY),
+    ];
+    let optional = switches.iter().fold(Features::PIPELINE_CACHE, |all, &(_, feature)| all | feature);
+    let mut features = available & (Features::IMMEDIATES | optional);
+    for (variable, feature) in switches {
         if is_on(variable) {
             features.remove(feature);
         }
@@ -153,13 +162,16 @@ impl Gpu {
         let (device, queue) = opened.map_err(|e| Error::device(format!("{name} could not be opened: {e}")))?;
         let trouble = Arc::new(Trouble::default());
         let (noted, lost) = (trouble.clone(), trouble.clone());
-        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| noted.note(error.to_string())));
+        let named = name.clone();
+        let heard = move |error: wgpu::Error| noted.note(refusal(&named, "reported outside a call", &error));
+        device.on_uncaptured_error(Arc::new(heard));
         device.set_device_lost_callback(move |reason, message| lost.lose(format!("{reason:?} {message}")));
         let info = describe(adapter);
         let raw = adapter.get_info();
         let has_subgroups = features.contains(Features::SUBGROUP);
         let caps = Caps {
             int64: features.contains(Features::SHADER_INT64),
+            f16: features.contains(Features::SHADER_F16),
             subgroup: if has_subgroups { (raw.subgroup_min_size, raw.subgroup_max_size) } else { (0, 0) },
             max_bindings: limits.max_storage_buffers_per_shader_stage,
             max_threads: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
@@ -168,11 +180,14 @@ impl Gpu {
             workgroup_bytes: limits.max_compute_workgroup_storage_size,
             is_software: info.is_software,
         };
-        let pipelines = Pipelines::new(&device, &raw, features);
-        let tickets = Tickets::new(&device);
+        let pipelines = Pipelines::new(&device, &name, &raw, features);
+        let tickets = guarded(&device, &name, "no room for the word of refused values", || Tickets::new(&device))?;
         let stopwatch = Stopwatch::new(&queue, features);
         let (staging, writes, flights) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Ok(Gpu { device, queue, name, info, caps, limits, trouble, pipelines, tickets, stopwatch, staging, writes, flights })
+        let mut gpu =
+            Gpu { device, queue, name, info, caps, limits, trouble, pipelines, tickets, stopwatch, staging, writes, flights };
+        gpu.caps = gpu.proven(index)?;
+        Ok(gpu)
     }
 
     /// Fails if the device is lost or has reported an error since the last look.
@@ -219,16 +234,9 @@ impl Gpu {
         if strikes(Fault::Allocate) || self.is_lost() || bytes as u64 > self.limits.max_buffer_size {
             return None;
         }
-        let scope = self.device.push_error_scope(ErrorFilter::OutOfMemory);
-        let raw = self.device.create_buffer(&BufferDescriptor {
-            label: None,
-            size: (bytes.max(4) as u64).next_multiple_of(4),
-            usage: BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST,
-            mapped_at_creation: false,
-        });
-        if pollster::block_on(scope.pop()).is_some() {
-            return None;
-        }
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
+        let size = (bytes.max(4) as u64).next_multiple_of(4);
+        let raw = self.buffer(&BufferDescriptor { label: None, size, usage, mapped_at_creation: false }).ok()?;
         Some(Buffer { raw, id: NEXT_BUFFER.fetch_add(1, Relaxed) })
     }
 
@@ -238,10 +246,21 @@ impl Gpu {
         Some((report.total_allocated_bytes as usize, report.total_reserved_bytes as usize))
     }
 
+    /// Has the device make something, which `what` says in messages.
+    pub(super) fn made<T>(&self, what: &str, make: impl FnOnce() -> T) -> Result<T> {
+        guarded(&self.device, &self.name, what, make)
+    }
+
+    /// A buffer of any kind.
+    pub(super) fn buffer(&self, descriptor: &BufferDescriptor) -> Result<wgpu::Buffer> {
+        let what = format!("a buffer of {} bytes could not be made", descriptor.size);
+        self.made(&what, || self.device.create_buffer(descriptor))
+    }
+
     /// Hands finished work to the device, waiting for the plan before the last one.
     pub(super) fn submit(&self, commands: wgpu::CommandBuffer) -> Result<SubmissionIndex> {
         self.check_submission()?;
-        let index = self.hand_over(commands);
+        let index = self.hand_over(commands)?;
         self.flights.lock().push_back(index.clone());
         self.land(MAX_FLIGHTS)?;
         self.check()?;
@@ -253,25 +272,17 @@ impl Gpu {
     pub(super) fn submit_once(&self, commands: wgpu::CommandBuffer) -> Result<()> {
         self.land(MAX_FLIGHTS - 1)?;
         self.check_submission()?;
-        let filters = [ErrorFilter::Validation, ErrorFilter::OutOfMemory, ErrorFilter::Internal];
-        let mut scopes = filters.map(|filter| Some(self.device.push_error_scope(filter)));
         let index = self.hand_over(commands);
-        let popped = scopes.iter_mut().rev().filter_map(Option::take).map(|scope| pollster::block_on(scope.pop()));
-        // Every scope ends, the innermost first.
-        let refused = popped.fold(None, Option::or);
         if self.is_lost() {
             return self.check();
         }
-        if let Some(error) = refused {
-            return Err(Error::device(format!("{}: a submission failed: {error}", self.name)));
-        }
-        self.flights.lock().push_back(index);
+        self.flights.lock().push_back(index?);
         Ok(())
     }
 
-    fn hand_over(&self, commands: wgpu::CommandBuffer) -> SubmissionIndex {
+    fn hand_over(&self, commands: wgpu::CommandBuffer) -> Result<SubmissionIndex> {
         let _submitting = OnDuty::begin(Duty::Submit);
-        self.queue.submit([commands])
+        self.made(SUBMISSION, || self.queue.submit([commands]))
     }
 
     /// Whether work may be handed over now.
@@ -281,7 +292,7 @@ impl Gpu {
         }
         self.check()?;
         if strikes(Fault::Submit) {
-            return Err(Error::device(format!("{}: a submission failed", self.name)));
+            return Err(Error::device(format!("{}: {SUBMISSION}", self.name)));
         }
         Ok(())
     }

@@ -3,6 +3,7 @@ use super::device::{Buffer, Gpu};
 use super::launch::{Dispatch, Prepared, Slot, Word};
 use super::pipeline::{GroupKey, Pipeline};
 use super::stopwatch::Watch;
+use super::trouble::{Fault, strikes};
 use crate::backend::clock::Laps;
 use crate::error::{Error, Result};
 use std::ops::Range;
@@ -182,7 +183,7 @@ impl Recording<'_> {
         let pipeline = match cell.get() {
             Some(pipeline) => pipeline.clone(),
             None => {
-                let made = self.gpu.pipelines.get(&self.gpu.device, source, is_shared)?;
+                let made = self.gpu.pipelines.get((&self.gpu.device, &self.gpu.name), source, is_shared)?;
                 cell.get_or_init(|| made).clone()
             }
         };
@@ -239,14 +240,15 @@ impl Recording<'_> {
             key.extend([id, start, size]);
             bound.push(BufferBinding { buffer: raw, offset: start, size: std::num::NonZeroU64::new(size) });
         }
-        Ok(self.gpu.pipelines.group(&key, || {
+        self.gpu.pipelines.group(&key, || {
             let entries: Vec<_> = bound
                 .iter()
                 .enumerate()
                 .map(|(i, b)| BindGroupEntry { binding: i as u32, resource: BindingResource::Buffer(b.clone()) })
                 .collect();
-            self.gpu.device.create_bind_group(&BindGroupDescriptor { label: None, layout: &pipeline.layout, entries: &entries })
-        }))
+            let descriptor = BindGroupDescriptor { label: None, layout: &pipeline.layout, entries: &entries };
+            self.gpu.made("a kernel's tensors could not be bound", || self.gpu.device.create_bind_group(&descriptor))
+        })
     }
 
     /// Hands what was recorded to the device, which does it after all that came before.
@@ -274,7 +276,12 @@ impl Recording<'_> {
     pub(super) fn submit_at_once(&self) -> Result<()> {
         let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
         self.encode(&mut encoder.begin_compute_pass(&Default::default()), 0..self.commands.len());
-        self.hand_over(encoder.finish())
+        self.hand_over(self.finished(encoder)?)
+    }
+
+    /// The commands of an encoder. What it refuses is found here.
+    pub(super) fn finished(&self, encoder: wgpu::CommandEncoder) -> Result<wgpu::CommandBuffer> {
+        self.gpu.made("commands could not be encoded", || encoder.finish())
     }
 
     pub(super) fn hand_over(&self, commands: wgpu::CommandBuffer) -> Result<()> {
@@ -301,6 +308,9 @@ impl Recording<'_> {
             }
             let [x, y, z] = command.groups;
             pass.dispatch_workgroups(x, y, z);
+            if strikes(Fault::Encode) {
+                pass.dispatch_workgroups(u32::MAX, 1, 1);
+            }
         }
     }
 }

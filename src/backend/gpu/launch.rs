@@ -14,6 +14,8 @@ use smallvec::{SmallVec, smallvec};
 pub struct Caps {
     /// 64-bit integers in shaders.
     pub int64: bool,
+    /// 16-bit floats in tensors, and conversions to and from them that round and keep what IEEE says.
+    pub f16: bool,
     /// Subgroup operations, with the smallest and largest number of invocations in one; 0 without them.
     pub subgroup: (u32, u32),
     /// Most tensors that a shader can bind.
@@ -170,9 +172,10 @@ pub fn wide(dtype: DType) -> DType {
 }
 
 /// How an element of a tensor lies; `long` says whether 64-bit integers are computed with.
-pub fn elem(dtype: DType, long: bool) -> Elem {
+pub fn elem(dtype: DType, long: bool, caps: Caps) -> Elem {
     match dtype {
         DType::F32 => Elem::F32,
+        DType::F16 if caps.f16 => Elem::Half,
         DType::F16 => Elem::F16,
         DType::BF16 => Elem::BF16,
         DType::I32 => Elem::I32,
@@ -242,7 +245,7 @@ impl<'a> Steps<'a> {
     pub fn flat(&mut self, k: usize, long: bool) -> Result<Flat> {
         let x = self.ins[k];
         if x.is_contiguous() {
-            return Ok(Flat { slot: x.slot, elem: elem(x.dtype, long), bytes: x.dtype.size_bytes() });
+            return Ok(Flat { slot: x.slot, elem: elem(x.dtype, long, self.caps), bytes: x.dtype.size_bytes() });
         }
         self.cast(x, x.dtype, long)
     }
@@ -252,16 +255,25 @@ impl<'a> Steps<'a> {
         let x = self.ins[k];
         let to = wide(x.dtype);
         if x.is_contiguous() && to == x.dtype {
-            return Ok(Flat { slot: x.slot, elem: elem(x.dtype, long), bytes: x.dtype.size_bytes() });
+            return Ok(Flat { slot: x.slot, elem: elem(x.dtype, long, self.caps), bytes: x.dtype.size_bytes() });
         }
         self.cast(x, to, long)
+    }
+
+    /// Output `k` for kernels whose store functions round: a 16-bit float where the adapter stores those, else as `out`.
+    pub fn out_rounded(&mut self, k: usize, long: bool) -> Flat {
+        let x = self.outs[k];
+        match elem(x.dtype, long, self.caps) {
+            Elem::Half => Flat { slot: x.slot, elem: Elem::Half, bytes: x.dtype.size_bytes() },
+            _ => self.out(k, long),
+        }
     }
 
     /// A row-major copy of a view in another type.
     fn cast(&mut self, x: View<'a>, to: DType, long: bool) -> Result<Flat> {
         let slot = self.scratch(elems(x.shape) * to.size_bytes());
         self.cast_into(x, slot, to)?;
-        Ok(Flat { slot, elem: elem(to, long), bytes: to.size_bytes() })
+        Ok(Flat { slot, elem: elem(to, long, self.caps), bytes: to.size_bytes() })
     }
 
     fn cast_into(&mut self, x: View<'_>, slot: Slot, to: DType) -> Result<()> {
@@ -277,10 +289,10 @@ impl<'a> Steps<'a> {
         let x = self.outs[k];
         let to = wide(x.dtype);
         if to == x.dtype {
-            return Flat { slot: x.slot, elem: elem(x.dtype, long), bytes: x.dtype.size_bytes() };
+            return Flat { slot: x.slot, elem: elem(x.dtype, long, self.caps), bytes: x.dtype.size_bytes() };
         }
         let slot = self.scratch(elems(x.shape) * to.size_bytes());
-        let flat = Flat { slot, elem: elem(to, long), bytes: to.size_bytes() };
+        let flat = Flat { slot, elem: elem(to, long, self.caps), bytes: to.size_bytes() };
         self.packed.push((k, flat));
         flat
     }

@@ -14,6 +14,8 @@ mod execute;
 mod family;
 mod launch;
 mod pipeline;
+mod probe;
+mod refusal;
 mod stopwatch;
 mod text;
 mod ticket;

@@ -1,7 +1,8 @@
 //! Pipelines: compiled once a shader text, kept in memory, and on disk where the adapter supports it; and cached bind groups.
 use super::device::is_on;
+use super::refusal::guarded;
 use super::text::Source;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -10,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use wgpu::{
     BindGroup, BindGroupLayout, BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingType, BufferBindingType,
-    ComputePipelineDescriptor, ErrorFilter, Features, PipelineCache, PipelineLayoutDescriptor, ShaderModuleDescriptor,
-    ShaderRuntimeChecks, ShaderSource, ShaderStages,
+    ComputePipelineDescriptor, Features, PipelineCache, PipelineLayoutDescriptor, ShaderModuleDescriptor, ShaderRuntimeChecks,
+    ShaderSource, ShaderStages,
 };
 
 /// Bind groups kept in each of two generations.
@@ -60,7 +61,7 @@ fn folder() -> Option<PathBuf> {
 }
 
 impl Pipelines {
-    pub fn new(device: &wgpu::Device, info: &wgpu::AdapterInfo, features: Features) -> Pipelines {
+    pub fn new(device: &wgpu::Device, name: &str, info: &wgpu::AdapterInfo, features: Features) -> Pipelines {
         let mut pipelines = Pipelines {
             made: Mutex::default(),
             groups: Mutex::default(),
@@ -73,26 +74,23 @@ impl Pipelines {
         if let (true, Some(key)) = (features.contains(Features::PIPELINE_CACHE), key) {
             pipelines.file = folder().map(|d| d.join(key));
             let data = pipelines.file.as_ref().and_then(|f| std::fs::read(f).ok());
+            let descriptor = wgpu::PipelineCacheDescriptor { label: None, data: data.as_deref(), fallback: true };
             // SAFETY: the data came from `get_data` of this library, in a folder of this user; the driver checks that it fits.
-            let cache = unsafe {
-                device.create_pipeline_cache(&wgpu::PipelineCacheDescriptor {
-                    label: None,
-                    data: data.as_deref(),
-                    fallback: true,
-                })
-            };
-            pipelines.cache = Some(cache);
+            let make = || unsafe { device.create_pipeline_cache(&descriptor) };
+            // Without one pipelines are compiled anew in every process.
+            pipelines.cache = guarded(device, name, "a cache of pipelines", make).ok();
         }
         pipelines
     }
 
     /// The pipeline of a shader, compiled at the first call. `is_shared` as in `Source::text`.
-    pub fn get(&self, device: &wgpu::Device, source: &Source, is_shared: bool) -> Result<Arc<Pipeline>> {
+    pub fn get(&self, (device, name): (&wgpu::Device, &str), source: &Source, is_shared: bool) -> Result<Arc<Pipeline>> {
         let text = source.text(is_shared);
         if let Some(pipeline) = self.made.lock().get(&text) {
             return Ok(pipeline.clone());
         }
-        let pipeline = Arc::new(self.compile(device, source, &text, is_shared)?);
+        let what = format!("the kernel {} could not be compiled", source.name);
+        let pipeline = Arc::new(guarded(device, name, &what, || self.compile(device, source, &text, is_shared))?);
         self.made.lock().insert(text, pipeline.clone());
         if self.unsaved.fetch_add(1, Relaxed) + 1 >= SAVE_AFTER {
             self.save();
@@ -100,9 +98,7 @@ impl Pipelines {
         Ok(pipeline)
     }
 
-    fn compile(&self, device: &wgpu::Device, source: &Source, text: &str, is_shared: bool) -> Result<Pipeline> {
-        let invalid = device.push_error_scope(ErrorFilter::Validation);
-        let internal = device.push_error_scope(ErrorFilter::Internal);
+    fn compile(&self, device: &wgpu::Device, source: &Source, text: &str, is_shared: bool) -> Pipeline {
         let descriptor = ShaderModuleDescriptor { label: Some(source.name), source: ShaderSource::Wgsl(text.into()) };
         let module = if self.is_checked {
             device.create_shader_module(descriptor)
@@ -142,26 +138,24 @@ impl Pipelines {
             },
             cache: self.cache.as_ref(),
         });
-        let internal = pollster::block_on(internal.pop());
-        let error = pollster::block_on(invalid.pop()).or(internal);
-        if let Some(error) = error {
-            return Err(Error::device(format!("the kernel {} could not be compiled: {error}", source.name)));
-        }
-        Ok(Pipeline { raw, layout, id: NEXT_PIPELINE.fetch_add(1, Relaxed) })
+        Pipeline { raw, layout, id: NEXT_PIPELINE.fetch_add(1, Relaxed) }
     }
 
     /// The bind group with this key, made by `make` if it is not kept.
-    pub fn group(&self, key: &GroupKey, make: impl FnOnce() -> BindGroup) -> BindGroup {
+    pub fn group(&self, key: &GroupKey, make: impl FnOnce() -> Result<BindGroup>) -> Result<BindGroup> {
         let mut groups = self.groups.lock();
         if let Some(group) = groups.young.get(key) {
-            return group.clone();
+            return Ok(group.clone());
         }
-        let group = groups.old.remove(key).unwrap_or_else(make);
+        let group = match groups.old.remove(key) {
+            Some(group) => group,
+            None => make()?,
+        };
         if groups.young.len() >= MAX_GROUPS {
             groups.old = std::mem::take(&mut groups.young);
         }
         groups.young.insert(key.clone(), group.clone());
-        group
+        Ok(group)
     }
 
     /// How many pipelines have been compiled.

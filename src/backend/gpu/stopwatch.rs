@@ -199,7 +199,7 @@ impl Recording<'_> {
             let launches = part.iter().map(|&(launch, _)| launch).collect();
             flights.push(Flight { stamps, launches, laps: watch.laps.clone(), submitted: 0, mapped });
         }
-        let commands = encoder.finish();
+        let commands = self.finished(encoder)?;
         let submitted = now();
         self.hand_over(commands)?;
         flights.iter_mut().for_each(|flight| flight.submitted = submitted);
@@ -229,7 +229,7 @@ impl Recording<'_> {
         for (launch, range) in parts {
             let mut encoder = gpu.device.create_command_encoder(&Default::default());
             self.encode(&mut encoder.begin_compute_pass(&Default::default()), range);
-            let commands = encoder.finish();
+            let commands = self.finished(encoder)?;
             let begin = now();
             let index = gpu.submit(commands)?;
             gpu.wait(Some(index))?;

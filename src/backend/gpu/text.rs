@@ -8,6 +8,8 @@ pub enum Elem {
     F32,
     /// IEEE half precision, two in a word; loads as f32.
     F16,
+    /// IEEE half precision as the adapter stores it, an element by itself; loads as f32.
+    Half,
     /// bfloat16, two in a word; loads as f32.
     BF16,
     /// i32.
@@ -35,6 +37,7 @@ impl Elem {
     pub const fn stored(self) -> &'static str {
         match self {
             Elem::F32 => "f32",
+            Elem::Half => "f16",
             Elem::I32 => "i32",
             Elem::I64 => "i64",
             Elem::Pair => "vec2<u32>",
@@ -48,7 +51,7 @@ impl Elem {
     /// The type that loading gives.
     pub const fn loaded(self) -> &'static str {
         match self {
-            Elem::F32 | Elem::F16 | Elem::BF16 | Elem::F32x4 => "f32",
+            Elem::F32 | Elem::F16 | Elem::Half | Elem::BF16 | Elem::F32x4 => "f32",
             Elem::I32 | Elem::U8 | Elem::Bool => "i32",
             Elem::I64 => "i64",
             Elem::Pair => "vec2<u32>",
@@ -141,6 +144,9 @@ impl Source {
     /// The whole text. `is_shared` says that one buffer is read and written in a dispatch: then every binding must be writable.
     pub fn text(&self, is_shared: bool) -> String {
         let mut out = String::with_capacity(self.body.len() + 512);
+        if self.bindings.iter().any(|b| b.elem == Elem::Half) {
+            out.push_str("enable f16;\n");
+        }
         for (name, value) in &self.consts {
             let _ = writeln!(out, "const {name}: u32 = {value}u;");
         }
@@ -174,6 +180,7 @@ fn load(out: &mut String, b: &Binding) {
     let value = match b.elem {
         Elem::F32 | Elem::I32 | Elem::I64 | Elem::Pair | Elem::Word => format!("return {n}[i];"),
         Elem::F32x4 | Elem::Wordx4 => format!("return {n}[i >> 2u][i & 3u];"),
+        Elem::Half => format!("return f32({n}[i]);"),
         Elem::F16 => format!("return unpack2x16float({n}[i >> 1u])[i & 1u];"),
         Elem::BF16 => format!("return bitcast<f32>(select({n}[i >> 1u] << 16u, {n}[i >> 1u] & 0xffff0000u, (i & 1u) == 1u));"),
         Elem::U8 | Elem::Bool => format!("return i32(({n}[i >> 2u] >> (8u * (i & 3u))) & 0xffu);"),

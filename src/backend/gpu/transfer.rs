@@ -83,7 +83,7 @@ impl Gpu {
     }
 
     fn read_words(&self, raw: &wgpu::Buffer, first: usize, len: usize, take: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let staging = self.take_staging(len);
+        let staging = self.take_staging(len)?;
         let mut encoder = self.device.create_command_encoder(&Default::default());
         encoder.copy_buffer_to_buffer(raw, first as u64, &staging, 0, Some(len as u64));
         let (send, receive) = std::sync::mpsc::channel();
@@ -110,16 +110,16 @@ impl Gpu {
     }
 
     /// A buffer to read back through, at least so large.
-    fn take_staging(&self, len: usize) -> wgpu::Buffer {
+    fn take_staging(&self, len: usize) -> Result<wgpu::Buffer> {
         let size = (len.max(256) as u64).next_power_of_two();
         let mut kept = self.staging.lock();
         if let Some(at) = kept.iter().position(|b| b.size() == size) {
-            return kept.swap_remove(at);
+            return Ok(kept.swap_remove(at));
         }
         trim(&mut kept, size);
         drop(kept);
         let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
-        self.device.create_buffer(&BufferDescriptor { label: Some("staging"), size, usage, mapped_at_creation: false })
+        self.buffer(&BufferDescriptor { label: Some("staging"), size, usage, mapped_at_creation: false })
     }
 
     fn give_staging(&self, buffer: wgpu::Buffer) {

@@ -9,7 +9,7 @@ pub(super) struct Trouble {
     is_lost: AtomicBool,
     reason: Mutex<String>,
     has_error: AtomicBool,
-    error: Mutex<Option<String>>,
+    error: Mutex<Option<Error>>,
 }
 
 impl Trouble {
@@ -25,7 +25,7 @@ impl Trouble {
     }
 
     /// Remembers an error that nobody was waiting for; the first one says most.
-    pub fn note(&self, error: String) {
+    pub fn note(&self, error: Error) {
         self.error.lock().get_or_insert(error);
         self.has_error.store(true, Relaxed);
     }
@@ -42,8 +42,7 @@ impl Trouble {
             return Err(Error::device(message));
         }
         if self.has_error.swap(false, Relaxed) {
-            let error = self.error.lock().take().unwrap_or_default();
-            return Err(Error::device(format!("{name} reported: {error}")));
+            return self.error.lock().take().map_or(Ok(()), Err);
         }
         Ok(())
     }
@@ -62,10 +61,16 @@ pub enum Fault {
     Lose,
     /// Earlier work is waited for because too much is under way.
     Land,
+    /// A probe's answer is read.
+    Probe,
+    /// The device is asked to make something, or handed work, and has no memory for it.
+    Exhaust,
+    /// A command is encoded that the device refuses.
+    Encode,
 }
 
 /// Calls left until each point fails; negative for never.
-static LEFT: [AtomicI64; 5] = [const { AtomicI64::new(-1) }; 5];
+static LEFT: [AtomicI64; 8] = [const { AtomicI64::new(-1) }; 8];
 
 /// Makes the `n`-th call (from 0) at a point from now on fail; a negative number takes that back. Allocations go on failing until then,
 /// since the first to fail is tried again when cached buffers have been returned.

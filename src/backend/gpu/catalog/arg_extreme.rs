@@ -21,7 +21,7 @@ pub fn arg_extreme(largest: bool, x: Elem, stage: Stage, threads: Threads) -> So
         (Stage::Last, _) => {
             "let i = p.x_at + 3u * (at - p.x_at); return Best(bitcast<i32>(x[i]), bitcast<i32>(x[i + 1u]), x[i + 2u]);".to_owned()
         }
-        (_, Elem::F32 | Elem::F16 | Elem::BF16) => format!(
+        (_, Elem::F32 | Elem::F16 | Elem::Half | Elem::BF16) => format!(
             "let key = keys_of(vec4<u32>(bitcast<u32>(load_x(at)))).x; return Best(select({}, key, key == 0x7fffffff), 0, j);",
             if largest { "key" } else { "-key" }
         ),
@@ -53,7 +53,7 @@ pub fn arg_extreme(largest: bool, x: Elem, stage: Stage, threads: Threads) -> So
 /// Every specialisation.
 pub fn all() -> Vec<Source> {
     let mut out = Vec::new();
-    let elems = [Elem::F32, Elem::F16, Elem::BF16, Elem::I32, Elem::U8, Elem::Bool, Elem::Pair];
+    let elems = [Elem::F32, Elem::F16, Elem::Half, Elem::BF16, Elem::I32, Elem::U8, Elem::Bool, Elem::Pair];
     for threads in LANES.into_iter().flat_map(|lanes| [Threads::along(lanes), Threads::across(lanes)]) {
         out.push(arg_extreme(true, Elem::F32, Stage::Whole, threads));
     }

@@ -62,11 +62,11 @@ pub fn forward(form: Form, x: Elem, threads: Threads) -> Source {
 }
 
 /// The gradient. Bindings x, g, top, sum, y; labels, flag, weight.
-pub fn gradient(form: Form, x: Elem, threads: Threads) -> Source {
+pub fn gradient(form: Form, [x, y]: [Elem; 2], threads: Threads) -> Source {
     let body = include_str!("../../../../shaders/cross_entropy_gradient.wgsl");
     let source = rows::source("cross entropy gradient", body, threads, x.is_wide());
     let source = rows::reads_rows(source, "x", x).reads("g", Elem::F32).reads("top", Elem::F32).reads("sum", Elem::F32);
-    let source = rows::writes_rows(source, "y", if x.is_wide() { Elem::Wordx4 } else { Elem::Word })
+    let source = rows::writes_rows(source, "y", rows::bits(y))
         .words(Number::U32, &["x_at", "x_step", "g_at", "g_step", "top_at", "top_step", "sum_at", "sum_step", "y_at"]);
     with_labels(source, form)
 }
@@ -80,7 +80,7 @@ pub fn all() -> Vec<Source> {
         let weight = (bits & 1 != 0).then_some(x);
         let form = Form { weight, ignores: bits & 2 != 0, smooths: bits & 4 != 0, labels };
         out.push(forward(form, x, threads));
-        out.push(gradient(form, x, threads));
+        out.push(gradient(form, [x, rows::written(x)], threads));
     }
     out
 }

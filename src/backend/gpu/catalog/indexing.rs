@@ -27,7 +27,7 @@ pub fn gather(x: Elem) -> Source {
 /// How elements lie when they are written as they are loaded.
 pub const fn loaded(x: Elem) -> Elem {
     match x {
-        Elem::F16 | Elem::BF16 => Elem::F32,
+        Elem::F16 | Elem::Half | Elem::BF16 => Elem::F32,
         Elem::U8 | Elem::Bool => Elem::I32,
         other => other,
     }
@@ -35,6 +35,6 @@ pub const fn loaded(x: Elem) -> Elem {
 
 /// Every specialisation.
 pub fn all() -> Vec<Source> {
-    let moved = [Elem::Word, Elem::Pair, Elem::F16, Elem::BF16, Elem::U8, Elem::Bool];
+    let moved = [Elem::Word, Elem::Pair, Elem::F16, Elem::Half, Elem::BF16, Elem::U8, Elem::Bool];
     INDICES.map(offsets).into_iter().chain(moved.map(gather)).collect()
 }

@@ -68,7 +68,7 @@ fn ended(mut source: Source, to: To) -> Source {
     match to {
         To::Elem(elem) => {
             let store = include_str!("../../../../shaders/matmul_store.wgsl");
-            source.body = format!("alias Sum = {};\n{store}\n{}", elem.stored(), source.body);
+            source.body = format!("alias Sum = {};\nalias Kept = {};\n{store}\n{}", elem.loaded(), elem.stored(), source.body);
             source.writes("c", elem)
         }
         To::Ending(ending) => {
@@ -97,7 +97,10 @@ pub fn whole(elem: Elem) -> Source {
 
 /// The sum of the parts of products, or 0 of any type.
 pub fn join(to: To) -> Source {
-    let parts = if let To::Elem(elem) = to { elem } else { Elem::F32 };
+    let parts = match to {
+        To::Elem(Elem::Half) | To::Ending(_) => Elem::F32,
+        To::Elem(elem) => elem,
+    };
     let source = Source::new("matmul join", include_str!("../../../../shaders/matmul_join.wgsl")).reads("parts", parts);
     ended(source.words(Number::U32, &["parts_at", "c_at", "elems", "splits"]), to)
 }
@@ -115,7 +118,7 @@ fn sample() -> Ending {
 pub fn all() -> Vec<Source> {
     let (short, f32) = (sample(), To::Elem(Elem::F32));
     let long = Ending { text: format!("{}{}", short.text, "\n".repeat(5000)), ..short.clone() };
-    let mut out: Vec<Source> = [Elem::F32, Elem::I32, Elem::I64].map(|elem| join(To::Elem(elem))).into();
+    let mut out: Vec<Source> = [Elem::F32, Elem::Half, Elem::I32, Elem::I64].map(|elem| join(To::Elem(elem))).into();
     out.extend([Elem::I32, Elem::U8, Elem::I64].map(whole));
     out.push(join(To::Ending(&short)));
     out.push(vector(Elem::F32, Threads::along(64), To::Ending(&short)));
@@ -133,5 +136,8 @@ pub fn all() -> Vec<Source> {
     let layout = tile::Layout { a_along_k: true, b_along_k: false, elem: Elem::F16 };
     out.push(tile(tile::SMALL, layout, f32));
     out.push(tile(tile::SMALL, tile::Layout { elem: Elem::BF16, ..layout }, f32));
+    let half = To::Elem(Elem::Half);
+    out.extend(TILES.map(|size| tile(size, tile::Layout { elem: Elem::Half, ..layout }, half)));
+    out.push(vector(Elem::Half, Threads::along(64), half));
     out
 }

@@ -15,6 +15,7 @@ pub mod indexing;
 pub mod matmul;
 pub mod movement;
 pub mod norm;
+pub mod probe;
 pub mod random;
 pub mod rows;
 pub mod scan;
@@ -31,5 +32,6 @@ pub mod update;
 pub fn all() -> Vec<Source> {
     let moves = [generate::all(), indexing::all(), movement::all(), random::all(), scan::all(), scatter::all(), sort::all()];
     let computes = [arg_extreme::all(), cross_entropy::all(), matmul::all(), norm::all(), softmax::all(), update::all()];
-    [moves.concat(), computes.concat()].concat()
+    let probes = probe::all();
+    [moves.concat(), computes.concat(), probes].concat()
 }

@@ -4,10 +4,10 @@ use super::rows::{self, LAID, Threads, append, optional};
 
 /// The forward kernel. Bindings x, y, rstd, and if there are any mean, weight, bias; words their positions (x's step behind its
 /// position, those of weight and bias last, each with its step), rows, their length, eps.
-pub fn forward(centres: bool, x: Elem, weight: Option<Elem>, bias: Option<Elem>, threads: Threads) -> Source {
+pub fn forward(centres: bool, [x, y]: [Elem; 2], weight: Option<Elem>, bias: Option<Elem>, threads: Threads) -> Source {
     let source = rows::source("norm", include_str!("../../../../shaders/norm.wgsl"), threads, x.is_wide())
         .constant("CENTRES", u32::from(centres));
-    let source = rows::writes_rows(rows::reads_rows(source, "x", x), "y", out(x))
+    let source = rows::writes_rows(rows::reads_rows(source, "x", x), "y", y)
         .writes("rstd_out", Elem::F32)
         .words(Number::U32, &["x_at", "x_step", "y_at", "rstd_at", "rows", "n"])
         .words(Number::F32, &["eps"]);
@@ -22,11 +22,11 @@ pub fn forward(centres: bool, x: Elem, weight: Option<Elem>, bias: Option<Elem>,
 
 /// The gradient of the input. Bindings g, x, rstd, dx, and if there are any mean, weight; words their positions and steps, rows, their
 /// length.
-pub fn input(g: Elem, x: Elem, mean: bool, weight: Option<Elem>, threads: Threads) -> Source {
+pub fn input([g, x, dx]: [Elem; 3], mean: bool, weight: Option<Elem>, threads: Threads) -> Source {
     let source = rows::source("norm gradient", include_str!("../../../../shaders/norm_input.wgsl"), threads, x.is_wide())
         .constant("CENTRES", u32::from(mean));
     let source = rows::reads_rows(rows::reads_rows(source, "g", g), "x", x).reads("rstd", Elem::F32);
-    let source = rows::writes_rows(source, "dx", out(x))
+    let source = rows::writes_rows(source, "dx", dx)
         .words(Number::U32, &["g_at", "g_step", "x_at", "x_step", "rstd_at", "rstd_step", "dx_at", "rows", "n"]);
     optional(optional(source, "mean", mean.then_some(Elem::F32), "0.0"), "weight", weight, "1.0")
 }
@@ -51,21 +51,17 @@ pub fn total() -> Source {
         .words(Number::U32, &["sums_at", "total_at", "n", "chunks", "which"])
 }
 
-/// How results lie beside rows of x.
-const fn out(x: Elem) -> Elem {
-    if x.is_wide() { x } else { Elem::F32 }
-}
-
 /// Every specialisation, with different ways to share a row.
 pub fn all() -> Vec<Source> {
     let mut out = vec![total()];
-    let elems = [Elem::F32, Elem::F16, Elem::BF16];
+    let elems = [Elem::F32, Elem::F16, Elem::Half, Elem::BF16];
     for (elem, threads) in LAID.into_iter().cycle().zip(rows::ways()).take(33) {
         for centres in [false, true] {
             for (weight, bias) in [(None, None), (Some(elem), None), (None, Some(elem)), (Some(elem), Some(elem))] {
-                out.push(forward(centres, elem, weight, bias, threads));
+                out.push(forward(centres, [elem, rows::written(elem)], weight, bias, threads));
             }
-            out.extend([None, Some(elem)].map(|weight| input(elem, elem, centres, weight, threads)));
+            let elems = [elem, elem, rows::written(elem)];
+            out.extend([None, Some(elem)].map(|weight| input(elems, centres, weight, threads)));
         }
     }
     out.extend(elems.into_iter().flat_map(|e| [false, true].map(|mean| columns(e, e, mean))));

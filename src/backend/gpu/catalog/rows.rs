@@ -89,13 +89,54 @@ pub fn reads_rows(source: Source, name: &'static str, elem: Elem) -> Source {
     append(source, &format!("fn four_{name}(start: u32, i: vec4<u32>) -> vec4<f32> {{ return {value}; }}")).reads(name, elem)
 }
 
+/// How rows that a kernel writes are given to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// How they lie.
+    pub elem: Elem,
+    /// The type of a value: "f32", or "u32" for its bits.
+    pub given: &'static str,
+}
+
+impl From<Elem> for Written {
+    fn from(elem: Elem) -> Written {
+        Written { elem, given: elem.loaded() }
+    }
+}
+
+/// Floats given as bits, so that special values come through.
+pub const fn bits(elem: Elem) -> Written {
+    let elem = match elem {
+        Elem::F32 => Elem::Word,
+        Elem::F32x4 => Elem::Wordx4,
+        other => other,
+    };
+    Written { elem, given: "u32" }
+}
+
+/// How results lie beside rows that lie so: packed ones are written as f32.
+pub const fn written(x: Elem) -> Elem {
+    match x {
+        Elem::F16 | Elem::BF16 => Elem::F32,
+        other => other,
+    }
+}
+
 /// Adds a tensor whose rows are written: `put_NAME(start, i, v)` leaves out what lies behind the row's end.
-pub fn writes_rows(source: Source, name: &'static str, elem: Elem) -> Source {
+pub fn writes_rows(source: Source, name: &'static str, to: impl Into<Written>) -> Source {
+    let Written { elem, given } = to.into();
+    let value = |k: char| match (elem, given) {
+        (Elem::Half, "u32") => format!("f16(bitcast<f32>(v.{k}))"),
+        (Elem::Half, _) => format!("f16(v.{k})"),
+        _ => format!("v.{k}"),
+    };
     let text = match elem.is_wide() {
         true => format!("    if i.x < p.n {{ {name}[(start + i.x) >> 2u] = v; }}\n"),
-        false => ['x', 'y', 'z', 'w'].map(|k| format!("    if i.{k} < p.n {{ {name}[start + i.{k}] = v.{k}; }}\n")).concat(),
+        false => {
+            ['x', 'y', 'z', 'w'].map(|k| format!("    if i.{k} < p.n {{ {name}[start + i.{k}] = {}; }}\n", value(k))).concat()
+        }
     };
-    let function = format!("fn put_{name}(start: u32, i: vec4<u32>, v: vec4<{}>) {{\n{text}}}", elem.loaded());
+    let function = format!("fn put_{name}(start: u32, i: vec4<u32>, v: vec4<{given}>) {{\n{text}}}");
     append(source, &function).writes(name, elem)
 }
 
@@ -140,4 +181,4 @@ pub fn ways() -> impl Iterator<Item = Threads> {
 }
 
 /// How rows may lie that kernels read: each stored type, and f32 four at a time.
-pub const LAID: [Elem; 4] = [Elem::F32x4, Elem::F32, Elem::F16, Elem::BF16];
+pub const LAID: [Elem; 5] = [Elem::F32x4, Elem::F32, Elem::F16, Elem::Half, Elem::BF16];

@@ -7,14 +7,16 @@ use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 fn validated(source: &Source, is_shared: bool) -> (naga::Module, ModuleInfo) {
     let text = source.text(is_shared);
     let module = naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{}", e.emit_to_string(&text)));
-    // 64-bit integers are the one thing that an adapter may lack; shaders that use them bind some.
+    // 64-bit integers and 16-bit floats are what an adapter may lack; shaders that use them bind some.
     let has_long = source.bindings.iter().any(|b| b.elem == Elem::I64);
     // Subgroups too are asked for before.
     let exchange = if text.contains("subgroupShuffle") { Capabilities::SUBGROUP } else { Capabilities::empty() };
     let long = if has_long { Capabilities::SHADER_INT64 } else { Capabilities::empty() };
+    let has_half = source.bindings.iter().any(|b| b.elem == Elem::Half);
+    let half = if has_half { Capabilities::SHADER_FLOAT16 } else { Capabilities::empty() };
     let info = Validator::new(
         ValidationFlags::all(),
-        Capabilities::IMMEDIATES | Capabilities::SHADER_FLOAT16_IN_FLOAT32 | long | exchange,
+        Capabilities::IMMEDIATES | Capabilities::SHADER_FLOAT16_IN_FLOAT32 | long | half | exchange,
     )
     .validate(&module)
     .unwrap_or_else(|e| panic!("{}: {}", source.name, e.emit_to_string(&text)));
@@ -36,7 +38,7 @@ fn to_metal(source: &Source, module: &naga::Module, info: &ModuleInfo) -> String
 
 fn to_direct3d(source: &Source, module: &naga::Module, info: &ModuleInfo) -> String {
     let options = hlsl::Options {
-        shader_model: hlsl::ShaderModel::V6_0,
+        shader_model: hlsl::ShaderModel::V6_2,
         fake_missing_bindings: true,
         immediates_target: Some(hlsl::BindTarget { space: 1, ..Default::default() }),
         ..Default::default()
@@ -66,8 +68,9 @@ fn test_g03_workgroups_and_immediates_are_within_what_every_adapter_has() {
     for source in all() {
         let (module, _) = validated(&source, false);
         let threads: u32 = module.entry_points[0].workgroup_size.iter().product();
-        // Rows are shared by more threads where the adapter has workgroups of so many.
-        let widest = source.consts.iter().find(|(name, _)| *name == "LANES").map_or(0, |&(_, lanes)| lanes);
+        // Rows are shared by more threads, and probes look at more, where the adapter has workgroups of so many.
+        let size = if source.name.starts_with("probe") { "THREADS" } else { "LANES" };
+        let widest = source.consts.iter().find(|(name, _)| *name == size).map_or(0, |&(_, lanes)| lanes);
         assert!(threads <= widest.max(256), "{}: {threads} threads", source.name);
         assert!(source.words.len() * 4 <= 256, "{}: {} numbers", source.name, source.words.len());
         assert!(source.bindings.len() <= 8, "{}: {} bindings", source.name, source.bindings.len());

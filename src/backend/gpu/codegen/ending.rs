@@ -25,13 +25,13 @@ pub struct Epilogue {
 /// The epilogue that computes an expression over `shape`, whose input 0 is the product. `None` where a kernel of its own must do it: threads
 /// of a product do not have whole words of packed elements, and an adapter takes only so many numbers and bindings.
 pub fn ending(expr: &Expr, shape: &[usize], ins: &[View], outs: &[View], caps: Caps) -> Result<Option<Epilogue>> {
-    let is_packed = |v: &View| elem(v.dtype, false).per_word() > 1;
+    let is_packed = |v: &View| elem(v.dtype, false, caps).per_word() > 1;
     if expr.inputs.first() != Some(&DType::F32) || outs.iter().any(is_packed) {
         return Ok(None);
     }
     let product = Source::new("", "").words(Number::U32, &WORDS);
     let Parts { mut source, mut slots, numbers, functions, lines } =
-        Parts::new(expr, ins, outs, shape, (product, Numbers::default()), true)?;
+        Parts::new(expr, ins, outs, shape, (product, Numbers::default()), true, caps)?;
     if !numbers.fit(caps, &source) {
         return Ok(None);
     }

@@ -2,7 +2,7 @@
 use super::numbers::Numbers;
 use super::operators::{self, Register};
 use crate::backend::expr::{EwOp, Expr, Instr, Src, arg_words};
-use crate::backend::gpu::launch::{Word, elem};
+use crate::backend::gpu::launch::{Caps, Word, elem};
 use crate::backend::gpu::text::{Elem, Number};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -28,8 +28,8 @@ pub fn register(dtype: DType) -> Result<Register> {
 }
 
 /// How a tensor is bound: packed elements as words, which kernels take apart themselves.
-pub fn bound(dtype: DType) -> Elem {
-    match elem(dtype, false) {
+pub fn bound(dtype: DType, caps: Caps) -> Elem {
+    match elem(dtype, false, caps) {
         packed if packed.per_word() > 1 => Elem::Word,
         other => other,
     }
@@ -154,7 +154,7 @@ pub enum Lanes {
 }
 
 /// A function `read_NAME` that reads four elements of a binding at positions of which `lanes` is known.
-pub fn reader(name: &str, dtype: DType, lanes: Lanes, text: &mut String) -> Result<()> {
+pub fn reader(name: &str, dtype: DType, lanes: Lanes, caps: Caps, text: &mut String) -> Result<()> {
     let to = register(dtype)?.name();
     let all = |from: &str| format!("{from}({name}[at.x], {name}[at.y], {name}[at.z], {name}[at.w])");
     let body = match dtype {
@@ -163,6 +163,7 @@ pub fn reader(name: &str, dtype: DType, lanes: Lanes, text: &mut String) -> Resu
             "    let a = {name}[at.x];\n    let b = {name}[at.y];\n    let c = {name}[at.z];\n    let d = {name}[at.w];\n    \
              return Long(vec4u(a.x, b.x, c.x, d.x), vec4u(a.y, b.y, c.y, d.y));"
         ),
+        DType::F16 if caps.f16 => format!("    return vec4f({});", all("vec4<f16>")),
         DType::F16 | DType::BF16 => {
             let value = if dtype == DType::F16 { "f16_value4" } else { "bf16_value4" };
             let words = packed_words(name, 1, lanes);

@@ -44,21 +44,22 @@ impl Parts {
         shape: &[usize],
         (mut source, mut numbers): (Source, Numbers),
         is_given: bool,
+        caps: Caps,
     ) -> Result<Parts> {
         check(expr, shape, ins, outs)?;
-        let per_word = outs.iter().map(|o| elem(o.dtype, false).per_word()).max().unwrap_or(1);
+        let per_word = per_word(outs, caps);
         let strides: SmallVec<[&[isize]; 8]> = ins.iter().map(|v| v.strides).collect();
         let axes = Axes::merged(shape, &strides, 0..shape.len());
         let (mut slots, mut functions) = (SmallVec::new(), String::new());
         for (k, view) in ins.iter().enumerate().skip(usize::from(is_given)) {
-            source = source.reads(format!("in_{k}"), bound(view.dtype));
+            source = source.reads(format!("in_{k}"), bound(view.dtype, caps));
             slots.push(view.slot);
             numbers.word(format!("start_in_{k}"), Number::U32, Word::Offset(view.slot, view.dtype.size_bytes()));
             let lanes = if axes.is_flat(k) && !axes.is_constant(k) { lanes(per_word) } else { Lanes::Apart };
-            reader(&format!("in_{k}"), view.dtype, lanes, &mut functions)?;
+            reader(&format!("in_{k}"), view.dtype, lanes, caps, &mut functions)?;
         }
         for (k, view) in outs.iter().enumerate() {
-            source = source.writes(format!("out_{k}"), bound(view.dtype));
+            source = source.writes(format!("out_{k}"), bound(view.dtype, caps));
             slots.push(view.slot);
             numbers.word(format!("start_out_{k}"), Number::U32, Word::Offset(view.slot, view.dtype.size_bytes()));
         }
@@ -67,7 +68,7 @@ impl Parts {
         let mut stores = Stores::default();
         for (k, &(src, dtype)) in expr.outputs.iter().enumerate() {
             let value = lines.result(src, dtype, &mut numbers)?;
-            stores.add(k, dtype, &value)?;
+            stores.add(k, dtype, &value, caps)?;
         }
         let mut all = lines.scalars;
         load(&axes, is_given, &mut all);
@@ -85,10 +86,9 @@ pub fn fused(expr: &Expr, shape: &[usize], ins: &[View], outs: &[View], caps: Ca
     if total > MAX_ELEMS {
         return Err(Error::value("gpu", format!("{total} elements in one kernel; at most {MAX_ELEMS} fit 32-bit positions")));
     }
-    let per_word = outs.iter().map(|o| elem(o.dtype, false).per_word()).max().unwrap_or(1);
     let mut numbers = Numbers::default();
     numbers.fixed("total", total)?;
-    let parts = Parts::new(expr, ins, outs, shape, (Source::new("fused", ""), numbers), false)?;
+    let parts = Parts::new(expr, ins, outs, shape, (Source::new("fused", ""), numbers), false, caps)?;
     let Parts { mut source, mut slots, numbers, functions, lines } = parts;
     let placed = numbers.place(caps, &mut source, &mut slots)?;
     let body = format!(
@@ -97,7 +97,7 @@ pub fn fused(expr: &Expr, shape: &[usize], ins: &[View], outs: &[View], caps: Ca
          if (i.x >= total) {{\n        return;\n    }}\n    let inside = min(i, vec4u(total - 1u));\n{lines}}}\n",
         placed.lets,
         GROUP * LANES,
-        first_lanes(per_word),
+        first_lanes(per_word(outs, caps)),
     );
     source.body = format!("{functions}{body}");
     let groups = spread(total.div_ceil(LANES), GROUP, caps)?;
@@ -111,6 +111,11 @@ fn check(expr: &Expr, shape: &[usize], ins: &[View], outs: &[View]) -> Result<()
         return Err(Error::Internal("gpu: a fused launch whose tensors do not fit the kernel"));
     }
     ins.iter().chain(outs).try_for_each(|v| register(v.dtype).map(|_| ()))
+}
+
+/// Most elements of an output that lie in one word.
+fn per_word(outs: &[View], caps: Caps) -> usize {
+    outs.iter().map(|o| elem(o.dtype, false, caps).per_word()).max().unwrap_or(1)
 }
 
 /// How a thread's elements lie when each output word is written by one thread.
@@ -149,8 +154,9 @@ struct Stores {
 }
 
 impl Stores {
-    fn add(&mut self, k: usize, dtype: DType, value: &str) -> Result<()> {
+    fn add(&mut self, k: usize, dtype: DType, value: &str, caps: Caps) -> Result<()> {
         let bits = match (dtype, register(dtype)?) {
+            (DType::F16, _) if caps.f16 => format!("vec4<f16>({value})"),
             (DType::F16, _) => format!("f16_bits4({value})"),
             (DType::BF16, _) => format!("bf16_bits4({value})"),
             (_, Register::Truth) => format!("select(vec4u(0u), vec4u(1u), {value})"),
@@ -158,7 +164,7 @@ impl Stores {
         };
         let _ = writeln!(self.before, "    let y_{k} = {bits};");
         let at = |lane: &str| format!("out_{k}[start_out_{k} + i.{lane}]");
-        match elem(dtype, false).per_word() {
+        match elem(dtype, false, caps).per_word() {
             4 => {
                 let word = format!("y_{k}.x | (y_{k}.y << 8u) | (y_{k}.z << 16u) | (y_{k}.w << 24u)");
                 let _ = writeln!(self.lanes[0], "    out_{k}[(start_out_{k} + i.x) >> 2u] = {word};");

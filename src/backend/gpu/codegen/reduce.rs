@@ -28,7 +28,7 @@ pub fn reduce(kind: ReduceKind, mask: u32, expr: &Expr, steps: &mut Steps) -> Re
     let fold = Fold::new(kind, dtype)?;
     let form = Form::new(steps.shape, mask)?;
     let count = if kind == ReduceKind::Mean { form.reduced } else { 1 };
-    let out = steps.out(0, false);
+    let out = steps.out_rounded(0, false);
     let split = Split::of(&form);
     if split.parts == 1 {
         let to = Target::Result { out, count };
@@ -136,8 +136,8 @@ fn elements(expr: &Expr, fold: &Fold, form: &Form, split: Split, to: &Target, st
     if form.reduced > 0 {
         for (k, view) in steps.ins.iter().enumerate() {
             let name = format!("in_{k}");
-            reader(&name, view.dtype, Lanes::Apart, &mut draft.functions)?;
-            draft.bind(name, bound(view.dtype), view.slot, view.dtype.size_bytes(), false);
+            reader(&name, view.dtype, Lanes::Apart, steps.caps, &mut draft.functions)?;
+            draft.bind(name, bound(view.dtype, steps.caps), view.slot, view.dtype.size_bytes(), false);
         }
         for (prefix, axes) in [("outer", &outer), ("along", &along), ("inner", &inner)] {
             axes.declare(prefix, &mut draft.numbers)?;
@@ -224,6 +224,7 @@ fn store(fold: &Fold, to: &Target, draft: &mut Draft) -> Result<String> {
             draft.bind("out".into(), out.elem, out.slot, out.bytes, true);
             draft.numbers.fixed("count", count)?;
             let value = match fold.stored {
+                Stored::Same if out.elem == Elem::Half => "f16(value.x)",
                 Stored::Same => "value.x",
                 Stored::Signed => "bitcast<i32>(value.x)",
                 Stored::Pair => "vec2u(value.lo.x, value.hi.x)",

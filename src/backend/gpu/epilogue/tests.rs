@@ -108,7 +108,7 @@ fn test_an_epilogue_takes_a_dispatch_only_where_it_must() {
     assert_eq!((dispatches(5, 2000, 7, &ALL, sums_are_cut), dispatches(5, 2000, 7, &ALL, apart(sums_are_cut))), (2, 3));
     // The numbers of the product alone fill these immediates.
     assert_eq!(dispatches(64, 64, 64, &ALL, Caps { max_immediates: 128, ..caps }), 2);
-    // Half floats are two in a word, which one thread must write.
+    // Half floats may be two in a word, which one thread must write.
     let mut half = expr(&[(Src::Instr(2), DType::F16)]);
     half.instrs[2] = Instr { op: EwOp::Cast, input: DType::F32, out: DType::F16, srcs: smallvec![Src::Instr(1)] };
     let shape = [6, 6];
@@ -116,6 +116,9 @@ fn test_an_epilogue_takes_a_dispatch_only_where_it_must() {
     half.inputs.truncate(2);
     half.instrs.truncate(3);
     let ins = [0, 1, 2].map(|i| view(Slot::In(i), DType::F32));
-    let made = prepare(&Kernel::MatMul(half), &shape, &ins, &[view(Slot::Out(0), DType::F16)], caps).unwrap();
-    assert_eq!(made.dispatches.len(), 2);
+    for f16 in [false, true] {
+        let kernel = Kernel::MatMul(half.clone());
+        let made = prepare(&kernel, &shape, &ins, &[view(Slot::Out(0), DType::F16)], Caps { f16, ..caps }).unwrap();
+        assert_eq!(made.dispatches.len(), if f16 { 1 } else { 2 });
+    }
 }

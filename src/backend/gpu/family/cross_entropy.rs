@@ -1,7 +1,7 @@
 //! Cross-entropy and its gradient: rows of logits against labels.
 use super::super::catalog::cross_entropy::{self as shaders, Form};
 use super::super::launch::{Slot, Steps, Word};
-use super::rows::{KEPT_OF_ONE, Rows, are_wide, dispatch, elements, groups, rows, sizes, threads};
+use super::rows::{KEPT_OF_ONE, Rows, are_wide, beside, dispatch, elements, groups, rows, sizes, threads};
 use crate::backend::op::EntropyForm;
 use crate::error::Result;
 
@@ -69,7 +69,7 @@ pub fn prepare_gradient(form: EntropyForm, steps: &mut Steps) -> Result<()> {
     let target = target(form, 2, (n, count), steps)?;
     let statistics = 3 + usize::from(form.weight);
     let (top, sum) = (elements(steps, statistics)?, elements(steps, statistics + 1)?);
-    let y = steps.out(0, false);
+    let y = steps.out_rounded(0, false);
     let threads = threads(n, count, KEPT_OF_ONE, steps.caps);
     let mut words = [x, g, top, sum].iter().flat_map(Rows::words).collect::<Vec<_>>();
     words.push(y.offset());
@@ -77,7 +77,7 @@ pub fn prepare_gradient(form: EntropyForm, steps: &mut Steps) -> Result<()> {
     let mut slots = vec![x.slot, g.slot, top.slot, sum.slot, y.slot];
     slots.extend(&target.slots);
     let groups = groups(steps, count, threads)?;
-    let make = |is_wide| shaders::gradient(target.form(is_wide), x.laid(is_wide), threads);
+    let make = |is_wide| shaders::gradient(target.form(is_wide), [x.laid(is_wide), beside(&y, is_wide)], threads);
     dispatch(steps, are_wide(n, &[x]), make, &slots, words, groups);
     Ok(())
 }

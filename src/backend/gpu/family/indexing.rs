@@ -78,7 +78,7 @@ pub fn gather(k: usize, steps: &mut Steps) -> Result<()> {
     // Steps backwards could reach the offset that marks a missing row.
     let is_simple = merged.shape.len() == 1 && x.strides.iter().all(|&s| s >= 0);
     let (from, steps_of, step) = if is_simple {
-        let from = Flat { slot: x.slot, elem: elem(x.dtype, false), bytes: x.dtype.size_bytes() };
+        let from = Flat { slot: x.slot, elem: elem(x.dtype, false, steps.caps), bytes: x.dtype.size_bytes() };
         (from, x.strides.to_vec(), merged.strides[0][0])
     } else {
         (steps.flat(0, false)?, crate::shape::strides(x.shape).to_vec(), 1)

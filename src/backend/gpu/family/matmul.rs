@@ -101,14 +101,14 @@ pub fn prepare(steps: &mut Steps, epilogue: Option<&Epilogue>) -> Result<()> {
     let p = Product::new(&steps.ins[0], &steps.ins[1])?;
     let c = match epilogue {
         Some(epilogue) => To::Epilogue(epilogue),
-        None => To::Tensor(steps.out(0, true)),
+        None => To::Tensor(steps.out_rounded(0, true)),
     };
     let elems = elems(steps.outs[0].shape);
     if p.k == 0 {
         let nothing = steps.scratch(4);
         return add_parts(steps, nothing, c, elems, 0);
     }
-    let plan = p.plan(elem(dtype, true), c, steps.caps);
+    let plan = p.plan(elem(dtype, true, steps.caps), c, steps.caps);
     if plan.splits == 1 {
         return p.dispatch(steps, &plan, c);
     }
@@ -200,7 +200,7 @@ impl Product {
     }
 
     fn plan(&self, elem: Elem, to: To, caps: Caps) -> Plan {
-        if !matches!(elem, Elem::F32 | Elem::F16 | Elem::BF16) {
+        if !matches!(elem, Elem::F32 | Elem::F16 | Elem::Half | Elem::BF16) {
             let tiles = [self.m.div_ceil(16), self.n.div_ceil(16)];
             return Plan { source: whole(elem), tiles, splits: 1, span: self.k };
         }

@@ -20,6 +20,7 @@ mod update;
 pub use matmul::prepare as product;
 #[cfg(test)]
 pub use rows::sample;
+pub use rows::subgroup;
 
 use super::launch::{Flat, Steps, Word, moved};
 use super::text::Elem;
@@ -77,5 +78,5 @@ fn fixed(op: &'static str, elems: usize) -> Result<Word> {
 
 /// How the elements of an operand lie for a kernel that only moves them: bits, or what a load function gives of packed ones.
 fn as_moved(x: Flat, dtype: DType) -> Elem {
-    if matches!(x.elem, Elem::F16 | Elem::BF16 | Elem::U8 | Elem::Bool) { x.elem } else { moved(dtype) }
+    if matches!(x.elem, Elem::F16 | Elem::Half | Elem::BF16 | Elem::U8 | Elem::Bool) { x.elem } else { moved(dtype) }
 }

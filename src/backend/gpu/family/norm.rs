@@ -1,7 +1,7 @@
 //! Normalizations and their gradients: rows, and the sums over all rows for weight and bias.
 use super::super::catalog::norm;
 use super::super::launch::{Steps, Word, grid};
-use super::rows::{KEPT_OF_ONE, KEPT_OF_TWO, Rows, are_wide, dispatch, elements, groups, rows, sizes, threads};
+use super::rows::{KEPT_OF_ONE, KEPT_OF_TWO, Rows, are_wide, beside, dispatch, elements, groups, rows, sizes, threads};
 use crate::backend::op::NormForm;
 use crate::error::{Error, Result};
 
@@ -17,7 +17,7 @@ pub fn prepare(form: NormForm, steps: &mut Steps) -> Result<()> {
     let x = rows(steps, 0)?;
     let weight = if form.weight { Some(elements(steps, 1)?) } else { None };
     let bias = if form.bias { Some(elements(steps, 1 + usize::from(form.weight))?) } else { None };
-    let (y, rstd) = (steps.out(0, false), steps.out(1, false));
+    let (y, rstd) = (steps.out_rounded(0, false), steps.out(1, false));
     let threads = threads(n, count, KEPT_OF_ONE, steps.caps);
     let [x_at, x_step] = x.words();
     let (rows, length) = (Word::Fixed(count as u32), Word::Fixed(n as u32));
@@ -34,7 +34,7 @@ pub fn prepare(form: NormForm, steps: &mut Steps) -> Result<()> {
     }
     let make = |is_wide| {
         let [weight, bias] = [weight, bias].map(|v| v.map(|v| v.columns(is_wide)));
-        norm::forward(!form.rms, x.laid(is_wide), weight, bias, threads)
+        norm::forward(!form.rms, [x.laid(is_wide), beside(&y, is_wide)], weight, bias, threads)
     };
     let groups = groups(steps, count, threads)?;
     dispatch(steps, are_wide(n, &[x]), make, &slots, words, groups);
@@ -70,7 +70,7 @@ pub fn prepare_gradient(rms: bool, weight: bool, wanted: u8, steps: &mut Steps) 
 
 /// The gradient of x.
 fn input(steps: &mut Steps, o: &Operands, weight: Option<Rows>) -> Result<()> {
-    let dx = steps.out(0, false);
+    let dx = steps.out_rounded(0, false);
     let threads = threads(o.n, o.count, KEPT_OF_TWO, steps.caps);
     let mut words = [o.g, o.x, o.rstd].iter().flat_map(Rows::words).collect::<Vec<_>>();
     words.extend([dx.offset(), Word::Fixed(o.count as u32), Word::Fixed(o.n as u32)]);
@@ -81,7 +81,8 @@ fn input(steps: &mut Steps, o: &Operands, weight: Option<Rows>) -> Result<()> {
     }
     let make = |is_wide| {
         let weight = weight.map(|w| w.columns(is_wide));
-        norm::input(o.g.laid(is_wide), o.x.laid(is_wide), o.mean.is_some(), weight, threads)
+        let elems = [o.g.laid(is_wide), o.x.laid(is_wide), beside(&dx, is_wide)];
+        norm::input(elems, o.mean.is_some(), weight, threads)
     };
     let groups = groups(steps, o.count, threads)?;
     dispatch(steps, are_wide(o.n, &[o.g, o.x]), make, &slots, words, groups);

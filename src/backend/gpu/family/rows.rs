@@ -47,6 +47,11 @@ impl Rows {
     }
 }
 
+/// How rows lie that are written beside such, moving four elements at a time or not: a 16-bit float is written by itself.
+pub fn beside(y: &Flat, is_wide: bool) -> Elem {
+    if is_wide && y.elem == Elem::F32 { Elem::F32x4 } else { y.elem }
+}
+
 /// The last axis' length and the product of the others.
 pub fn sizes(shape: &[usize]) -> Result<(usize, usize)> {
     let (&n, lead) = shape.split_last().ok_or(Error::Internal("gpu: rows of a tensor without axes"))?;
@@ -67,8 +72,8 @@ fn single_step(shape: &[usize], strides: &[isize]) -> Option<isize> {
     Some(step.unwrap_or(0))
 }
 
-fn in_place(x: &View, step: isize) -> Rows {
-    Rows { slot: x.slot, elem: elem(x.dtype, false), bytes: x.dtype.size_bytes(), step }
+fn in_place(x: &View, step: isize, caps: Caps) -> Rows {
+    Rows { slot: x.slot, elem: elem(x.dtype, false, caps), bytes: x.dtype.size_bytes(), step }
 }
 
 fn copied(x: Flat, step: usize) -> Rows {
@@ -83,7 +88,7 @@ pub fn rows(steps: &mut Steps, k: usize) -> Result<Rows> {
     if (n == 1 || x.strides[lead] == 1)
         && let Some(step) = single_step(&x.shape[..lead], &x.strides[..lead])
     {
-        return Ok(in_place(&x, step));
+        return Ok(in_place(&x, step, steps.caps));
     }
     Ok(copied(steps.flat(k, false)?, n))
 }
@@ -92,7 +97,7 @@ pub fn rows(steps: &mut Steps, k: usize) -> Result<Rows> {
 pub fn elements(steps: &mut Steps, k: usize) -> Result<Rows> {
     let x = steps.ins[k];
     match single_step(x.shape, x.strides) {
-        Some(step) => Ok(in_place(&x, step)),
+        Some(step) => Ok(in_place(&x, step, steps.caps)),
         None => Ok(copied(steps.flat(k, false)?, 1)),
     }
 }

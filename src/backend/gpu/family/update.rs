@@ -38,7 +38,7 @@ fn gradient(steps: &mut Steps) -> Result<(Flat, [isize; 3])> {
     let g = steps.ins[1];
     let axes = Axes::merged(g.shape, &[g.strides], 0..g.shape.len());
     let reach: usize = axes.sizes.iter().zip(&axes.steps[0]).map(|(size, step)| size * step.unsigned_abs()).sum();
-    let seen = Flat { slot: g.slot, elem: elem(g.dtype, false), bytes: g.dtype.size_bytes() };
+    let seen = Flat { slot: g.slot, elem: elem(g.dtype, false, steps.caps), bytes: g.dtype.size_bytes() };
     let all = elems(g.shape).max(1) as isize;
     let form = match (&axes.sizes[..], &axes.steps[0][..]) {
         ([_, columns], &[row_step, step]) => Some([*columns as isize, row_step, step]),

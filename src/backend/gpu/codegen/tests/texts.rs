@@ -10,6 +10,7 @@ use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 
 const CAPS: Caps = Caps {
     int64: false,
+    f16: false,
     subgroup: (0, 0),
     max_bindings: 16,
     max_threads: 256,
@@ -20,29 +21,37 @@ const CAPS: Caps = Caps {
 };
 
 /// The dispatches of a kernel on row-major inputs.
-fn dispatches(kernel: &Kernel, shape: &[usize], ins: &[DType], out: (DType, &[usize])) -> Vec<Dispatch> {
+fn dispatches(kernel: &Kernel, shape: &[usize], ins: &[DType], out: (DType, &[usize]), caps: Caps) -> Vec<Dispatch> {
     let (steps, out_steps) = (strides(shape), strides(out.1));
     let ins: Vec<View> =
         ins.iter().enumerate().map(|(k, &dtype)| View { slot: Slot::In(k), dtype, shape, strides: &steps }).collect();
     let out = View { slot: Slot::Out(0), dtype: out.0, shape: out.1, strides: &out_steps };
-    prepare(kernel, shape, &ins, &[out], CAPS).unwrap().dispatches
+    prepare(kernel, shape, &ins, &[out], caps).unwrap().dispatches
+}
+
+/// The texts for adapters without and with 16-bit floats in tensors.
+fn both(of: impl Fn(Caps) -> Vec<Dispatch>) -> Vec<String> {
+    let all = [false, true].map(|f16| of(Caps { f16, ..CAPS }));
+    all.iter().flatten().map(|d| d.source.text(false)).collect()
 }
 
 fn fused_texts(expr: &Expr, shape: &[usize]) -> Vec<String> {
-    let all = dispatches(&Kernel::Fused(expr.clone()), shape, &expr.inputs, (expr.outputs[0].1, shape));
-    all.iter().map(|d| d.source.text(false)).collect()
+    let kernel = Kernel::Fused(expr.clone());
+    let of = |caps| dispatches(&kernel, shape, &expr.inputs, (expr.outputs[0].1, shape), caps);
+    both(of)
 }
 
 fn reduce_texts(kind: ReduceKind, mask: u32, expr: &Expr, shape: &[usize]) -> Vec<String> {
     let kept = dropped(shape, mask);
-    let all = dispatches(&Kernel::Reduce(kind, mask, expr.clone()), shape, &expr.inputs, (expr.outputs[0].1, &kept));
-    all.iter().map(|d| d.source.text(false)).collect()
+    let kernel = Kernel::Reduce(kind, mask, expr.clone());
+    both(|caps| dispatches(&kernel, shape, &expr.inputs, (expr.outputs[0].1, &kept), caps))
 }
 
 fn validated(text: &str) -> (naga::Module, ModuleInfo) {
     let module = naga::front::wgsl::parse_str(text).unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(text)));
-    // Nothing that an adapter may lack.
-    let info = Validator::new(ValidationFlags::all(), Capabilities::IMMEDIATES)
+    // Nothing that an adapter may lack, but for 16-bit floats where the text asks for them.
+    let half = if text.starts_with("enable f16;") { Capabilities::SHADER_FLOAT16 } else { Capabilities::empty() };
+    let info = Validator::new(ValidationFlags::all(), Capabilities::IMMEDIATES | half)
         .validate(&module)
         .unwrap_or_else(|e| panic!("{}\n{text}", e.emit_to_string(text)));
     (module, info)
@@ -56,7 +65,8 @@ fn translated(text: &str) {
     msl::write_string(&module, &info, &options, &msl::PipelineOptions::default()).unwrap();
     let mut out = String::new();
     let target = Some(hlsl::BindTarget { space: 1, ..Default::default() });
-    let options = hlsl::Options { fake_missing_bindings: true, immediates_target: target, ..Default::default() };
+    let shader_model = hlsl::ShaderModel::V6_2;
+    let options = hlsl::Options { fake_missing_bindings: true, immediates_target: target, shader_model, ..Default::default() };
     hlsl::Writer::new(&mut out, &options, &hlsl::PipelineOptions::default()).write(&module, &info, None).unwrap();
 }
 

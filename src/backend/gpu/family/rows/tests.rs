@@ -98,6 +98,7 @@ fn test_rows_move_four_elements_at_a_time_where_their_sizes_allow_it() {
 fn test_threads_keep_rows_where_there_is_work_enough() {
     let caps = Caps {
         int64: true,
+        f16: true,
         subgroup: (32, 32),
         max_bindings: 16,
         max_threads: 1024,
