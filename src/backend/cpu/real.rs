@@ -26,6 +26,8 @@ pub(super) trait Float:
     fn of(x: f64) -> Self;
     /// Square root.
     fn root(self) -> Self;
+    /// The number, or 0 for a denormal one.
+    fn flushed(self) -> Self;
 }
 
 impl Float for f32 {
@@ -38,6 +40,11 @@ impl Float for f32 {
     fn root(self) -> f32 {
         self.sqrt()
     }
+
+    #[inline(always)]
+    fn flushed(self) -> f32 {
+        if self.abs() < f32::MIN_POSITIVE { 0.0 } else { self }
+    }
 }
 
 impl Float for f64 {
@@ -49,6 +56,11 @@ impl Float for f64 {
     #[inline(always)]
     fn root(self) -> f64 {
         self.sqrt()
+    }
+
+    #[inline(always)]
+    fn flushed(self) -> f64 {
+        if self.abs() < f64::MIN_POSITIVE { 0.0 } else { self }
     }
 }
 
