@@ -212,6 +212,7 @@ from agtape.memory.timeline import memory_timeline
 from agtape.options import options
 from agtape.placement import adapters, device, selftest, tune
 from agtape.profiling import profile
+from agtape.serialization import load, save
 from agtape.transfers import transfers
 
 newaxis = None

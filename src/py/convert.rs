@@ -189,7 +189,7 @@ pub fn from_array(
 }
 
 /// A leaf with these bytes, row-major.
-fn new_leaf(
+pub fn new_leaf(
     shape: &[usize],
     dtype: DType,
     data: &[u8],

@@ -19,6 +19,7 @@ mod dtype;
 mod elementwise;
 mod error;
 mod export;
+mod files;
 mod imports;
 mod indexing;
 mod joining;
@@ -98,6 +99,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     options::register(m)?;
     creation::register(m)?;
     imports::register(m)?;
+    files::register(m)?;
     random::register(m)?;
     elementwise::register(m)?;
     logic::register(m)?;
