@@ -1,6 +1,6 @@
 //! Placement: how long every temporary lives, which ones take over the memory of others, and the buffers that all lie in.
 use super::arena::offsets;
-use super::lend::lend;
+use super::lend::{Lent, lend};
 use super::lower::{Lowered, Temp};
 use super::program::{Program, in_place};
 use super::{Kept, Launch, Loc, Place, Step};
@@ -40,6 +40,9 @@ pub(super) enum Home {
 
 /// Kept temporaries are in use to the end.
 pub(super) const FOREVER: u32 = u32::MAX;
+/// Bytes of a plan's buffers from which it is worth a second look how they are shared, if more than one part in so many is not alive.
+const LARGE: usize = 32 << 20;
+const LITTLE: usize = 32;
 /// Bytes of which adapters let bindings start at multiples.
 const BINDING_STEP: usize = 256;
 
@@ -87,11 +90,24 @@ fn leaf_last_uses(program: &Program, lowered: &Lowered) -> Vec<u32> {
     last
 }
 
-/// Places the temporaries of a lowered program: buffers of one size class are used again after the last use of what was in them.
+/// Places the temporaries of a lowered program: buffers of one size class are used again after the last use of what was in them. Where that
+/// takes much more than what is alive, temporaries of other sizes lie in the buffers of kept ones before those are written.
 pub(super) fn place(program: &Program, lowered: &Lowered) -> Placement {
     let slots = Slots::new(program, lowered);
-    let (of_slot, buffers) = share_by_class(&slots.slots, lowered.launches.len());
-    slots.placement(lowered, buffers, 0, |s| Place::Buffer(of_slot[s]))
+    let mut lent = vec![None; slots.slots.len()];
+    let (mut of_slot, mut buffers) = share_by_class(&slots.slots, &lent, lowered.launches.len());
+    let total: usize = buffers.iter().sum();
+    if program.device.is_cpu() && total >= LARGE && total - total / LITTLE > peak(&steps(&slots.slots, lowered.launches.len())) {
+        let guests = lend(&slots.slots, usize::MAX);
+        let (with_guests, fewer) = share_by_class(&slots.slots, &guests, lowered.launches.len());
+        if fewer.iter().sum::<usize>() < total {
+            (lent, of_slot, buffers) = (guests, with_guests, fewer);
+        }
+    }
+    slots.placement(lowered, buffers, 0, |s| match lent[s] {
+        Some((kept, offset)) => Place::Lent { buffer: of_slot[kept as usize], offset },
+        None => Place::Buffer(of_slot[s]),
+    })
 }
 
 /// Places them in as little memory as can be: a buffer each for what is kept, in which what has at most `small` bytes may lie before, and
@@ -145,20 +161,29 @@ fn steps(slots: &[Slot], launches: usize) -> Vec<Step> {
     steps
 }
 
-/// The buffer of each slot, and the buffers' sizes.
-fn share_by_class(slots: &[Slot], launches: usize) -> (Vec<u32>, Vec<usize>) {
+/// The buffer of each slot, but for those that are lent one, and the buffers' sizes.
+fn share_by_class(slots: &[Slot], lent: &[Lent], launches: usize) -> (Vec<u32>, Vec<usize>) {
+    let mut is_host = vec![false; slots.len()];
+    lent.iter().flatten().for_each(|&(kept, _)| is_host[kept as usize] = true);
     let mut of_slot = Vec::with_capacity(slots.len());
     let mut buffers: Vec<usize> = Vec::new();
     let mut free: FxHashMap<usize, Vec<u32>> = FxHashMap::default();
-    let mut ends: Vec<u32> = (0..slots.len() as u32).filter(|&s| (slots[s as usize].to as usize) < launches).collect();
+    let is_ending = |s: &u32| (slots[*s as usize].to as usize) < launches && lent[*s as usize].is_none();
+    let mut ends: Vec<u32> = (0..slots.len() as u32).filter(is_ending).collect();
     ends.sort_by_key(|&s| slots[s as usize].to);
     let mut ended = ends.into_iter().peekable();
-    for slot in slots {
+    for (s, slot) in slots.iter().enumerate() {
         // Slots stand in the order of their first launches.
         while let Some(s) = ended.next_if(|&s| slots[s as usize].to < slot.from) {
             free.entry(slots[s as usize].bytes).or_default().push(of_slot[s as usize]);
         }
-        of_slot.push(free.get_mut(&slot.bytes).and_then(Vec::pop).unwrap_or_else(|| {
+        if lent[s].is_some() {
+            of_slot.push(u32::MAX);
+            continue;
+        }
+        // What has guests has a buffer of its own from the start.
+        let again = if is_host[s] { None } else { free.get_mut(&slot.bytes).and_then(Vec::pop) };
+        of_slot.push(again.unwrap_or_else(|| {
             buffers.push(slot.bytes);
             buffers.len() as u32 - 1
         }));
@@ -279,6 +304,33 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
+
+        #[test]
+        fn test_b04_what_lives_together_in_shared_buffers_lies_apart(
+            raw in proptest::collection::vec((1usize..9, 0u32..40, 0u32..20, 0u8..3), 1..70)
+        ) {
+            let mut slots: Vec<Slot> = raw
+                .iter()
+                .map(|&(bytes, from, life, kept)| Slot { bytes: bytes * 64, from, to: if kept == 0 { FOREVER } else { from + life } })
+                .collect();
+            slots.sort_by_key(|s| s.from);
+            for lent in [vec![None; slots.len()], lend(&slots, usize::MAX)] {
+                let (of_slot, buffers) = share_by_class(&slots, &lent, 80);
+                let range = |s: usize| {
+                    let (buffer, start) = lent[s].map_or((of_slot[s], 0), |(kept, offset)| (of_slot[kept as usize], offset));
+                    (buffer, start, start + slots[s].bytes)
+                };
+                for a in 0..slots.len() {
+                    let (buffer, start, end) = range(a);
+                    prop_assert!(end <= buffers[buffer as usize]);
+                    for b in a + 1..slots.len() {
+                        let together = slots[a].from <= slots[b].to && slots[b].from <= slots[a].to;
+                        let (other, first, last) = range(b);
+                        prop_assert!(!together || buffer != other || last <= start || end <= first);
+                    }
+                }
+            }
+        }
 
         #[test]
         fn test_g03_bindings_start_where_their_slots_do(
