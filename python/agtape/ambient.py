@@ -28,7 +28,9 @@ class World:
         self.rngs = rngs
         self._own = [_access(rng) for rng in self.rngs]
         self._states = [get() for get, _ in self._own]
-        self._random, self._numpy, self.ours = random.getstate(), np.random.get_state(), _core.get_rng_state()
+        # As a dict it is known of every kind of generator that may have been put in the place of NumPy's global one.
+        self._random, self._numpy = random.getstate(), np.random.get_state(legacy=False)
+        self.ours = _core.get_rng_state()
         self._plans, self._words, self._device = _core.get_options(), saved_words(), _core.get_default_device()
         self._choice = _core.choose_device(None)
         _core.choose_device(self._choice)

@@ -194,6 +194,31 @@ def test_C09_a_segment_that_raises_has_drawn_nothing_and_a_retry_draws_the_same(
 
 
 @pytest.mark.parametrize("replay", REPLAYS)
+def test_C09_C14_another_generator_in_the_place_of_numpys_global_one(replay):
+    (w,) = weights(1)
+    x, former = batch(), np.random.get_bit_generator()
+    failing, drawn = [True], []
+
+    def inside(h):
+        drawn.append(np.random.random())
+        if failing[0]:
+            raise ZeroDivisionError
+        return (h @ w) * drawn[-1]
+
+    np.random.set_bit_generator(np.random.PCG64(3))
+    try:
+        with ag.grad_tape():
+            with pytest.raises(ZeroDivisionError):
+                ag.checkpoint(inside, x, replay=replay)
+            failing[0] = False
+            loss = ag.checkpoint(inside, x, replay=replay).sum()
+        loss.backward()
+    finally:
+        np.random.set_bit_generator(former)
+    assert drawn == [drawn[0]] * (2 if replay == "trace" else 3)
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
 def test_C09_C14_a_generator_that_fails_after_a_failed_segment_is_a_note_on_the_users_error(replay):
     mine = np.random.default_rng(3)
     error = ValueError("mine")
