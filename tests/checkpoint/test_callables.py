@@ -1,5 +1,6 @@
 """What may be a segment, how it is written, what it may return, and that nothing keeps it alive after its tape."""
 
+import contextlib
 import functools
 import gc
 import weakref
@@ -127,6 +128,38 @@ def test_C20_a_function_that_captures_the_name_of_its_own_output_is_freed(replay
         gc.enable()
     if end == "backward":
         assert_close(found, gradients(lambda: block(block(block(x, w), w), w).sum(), [w])[1][0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_C20_an_object_that_raised_in_either_run_is_let_go(replay):
+    class Failing(Layer):
+        fails = False
+
+        def __call__(self, x, power=1):
+            y = super().__call__(x, power)
+            if self.fails:
+                raise ZeroDivisionError
+            return y
+
+    (w,) = weights(1)
+    x = batch()
+    gc.collect()
+    gc.disable()
+    try:
+        for fails_first in (True, False):
+            layer = Failing(w)
+            layer.fails, gone, loss = fails_first, weakref.ref(layer), None
+            with ag.grad_tape() as tape, contextlib.suppress(ZeroDivisionError):
+                loss = ag.checkpoint(layer, x, replay=replay).sum()
+            layer.fails = True
+            with contextlib.suppress(ZeroDivisionError):
+                if loss is not None:
+                    loss.backward()
+            del layer, loss
+            assert gone() is None, fails_first
+            assert ag.tape_memory(tape).nodes == 0
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("replay", REPLAYS)
