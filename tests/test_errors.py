@@ -190,6 +190,29 @@ PLACES = [
 ]
 
 CALLS = SHAPES + AXES + INDICES + TYPES + PLACES
+# Functions and layers that are handed something that is neither a tensor nor an array.
+STRANGERS = [
+    ("mse_loss", lambda x: F.mse_loss(x, t(2))),
+    ("l1_loss", lambda x: F.l1_loss(x, t(2))),
+    ("huber_loss", lambda x: F.huber_loss(x, t(2))),
+    ("binary_cross_entropy_with_logits", lambda x: F.binary_cross_entropy_with_logits(x, t(2))),
+    ("cross_entropy", lambda x: F.cross_entropy(x, [0])),
+    ("nll_loss", lambda x: F.nll_loss(x, [0])),
+    ("layer_norm", lambda x: F.layer_norm(x, 3)),
+    ("layer_norm", ag.nn.LayerNorm(3)),
+    ("rms_norm", lambda x: F.rms_norm(x, 3)),
+    ("batch_norm", lambda x: F.batch_norm(x, None, None)),
+    ("batch_norm", lambda x: F.batch_norm(t(2, 3), x, t(3))),
+    ("linear", lambda x: F.linear(x, t(2, 2))),
+    ("linear", lambda x: F.linear(t(2, 2), x)),
+    ("embedding", lambda x: F.embedding([0], x)),
+    ("cosine_similarity", lambda x: F.cosine_similarity(t(2), x)),
+    ("glu", F.glu),
+    ("dropout", F.dropout),
+    ("scaled_dot_product_attention", lambda x: F.scaled_dot_product_attention(x, t(2, 2), t(2, 2))),
+    ("scaled_dot_product_attention", lambda x: F.scaled_dot_product_attention(t(2, 2), x, t(2, 2))),
+    ("scaled_dot_product_attention", lambda x: F.scaled_dot_product_attention(t(2, 2), t(2, 2), x)),
+]
 NAMES = [
     f"{kind}: {name}"
     for kind, rows in zip(("shape", "axis", "index", "type", "place"), (SHAPES, AXES, INDICES, TYPES, PLACES))
@@ -214,6 +237,20 @@ def test_U01_a_bad_call_says_what_was_wrong(call, error, words):
         found = [(text.find(w, at), w) for w in word.split("|") if text.find(w, at) >= 0]
         assert found, f"{word!r} is not in {text[at:]!r} of {text!r}"
         at = min(found)[0] + len(min(found)[1])
+
+
+@pytest.mark.parametrize(("op", "call"), STRANGERS)
+def test_U01_what_is_no_array_is_named_by_functions_and_layers(op, call):
+    with pytest.raises(TypeError) as caught:
+        call(Odd())
+    assert str(caught.value).startswith(f"{op}: ") and "is Odd; expected a tensor" in str(caught.value)
+
+
+def test_U01_lists_and_arrays_are_taken_where_tensors_are():
+    assert F.mse_loss([1.0, 2.0], np.ones(2, "f4")).item() == 0.5
+    assert F.layer_norm([[1.0, 3.0]], 2, [2.0, 2.0], [1.0, 1.0], eps=0.0).tolist() == [[-1.0, 3.0]]
+    assert F.linear([[1.0, 2.0]], [[3.0, 4.0]], [1.0]).tolist() == [[12.0]]
+    assert F.embedding([1], [[1.0], [2.0]]).tolist() == [[2.0]]
 
 
 def test_U01_enough_bad_calls_are_made():

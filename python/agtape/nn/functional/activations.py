@@ -1,7 +1,7 @@
 """Owns the activation functions."""
 
 import agtape as ag
-from agtape.nn.functional.checks import one_axis
+from agtape.nn.functional.checks import as_tensor, one_axis
 
 
 def relu(input):
@@ -283,6 +283,7 @@ def glu(input, dim=-1, *, axis=None):
     [2.0]
     """
     where = dim if axis is None else axis
+    input = as_tensor("glu", "input", input)
     if not -input.ndim <= where < input.ndim:
         raise ValueError(f"glu: axis {where} is out of range; the shape is {tuple(input.shape)}")
     if input.shape[where] % 2:

@@ -36,6 +36,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     >>> ag.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True).shape
     (1, 2, 3, 4)
     """
+    op = "scaled_dot_product_attention"
+    query, key, value = as_tensor(op, "query", query), as_tensor(op, "key", key), as_tensor(op, "value", value)
     weights = attention_weights(query, key, attn_mask, is_causal, scale)
     if dropout_p:
         weights = dropout(weights, dropout_p)
@@ -62,6 +64,8 @@ def attention_weights(query, key, attn_mask=None, is_causal=False, scale=None):
     >>> attention_weights(q, q, is_causal=True).tolist()
     [[[1.0, 0.0], [0.5, 0.5]]]
     """
+    query = as_tensor("scaled_dot_product_attention", "query", query)
+    key = as_tensor("scaled_dot_product_attention", "key", key)
     try:
         scores = query @ key.transpose(-2, -1)
     except (ValueError, IndexError):

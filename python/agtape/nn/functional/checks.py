@@ -29,6 +29,12 @@ def as_tensor(op, name, value, like=None):
         raise TypeError(f"{op}: {name} is {type(value).__name__}; expected a tensor or an array") from error
 
 
+def tensor_or_none(op, name, value):
+    """Raise unless the value is a tensor, which the op updates in place, or `None`."""
+    if value is not None and not isinstance(value, Tensor):
+        raise TypeError(f"{op}: {name} is {type(value).__name__}; expected a tensor or None")
+
+
 def as_indices(op, name, value, limit, like, ignored=None):
     """Integer indices or labels as a tensor, and whether they are known to lie in [0, limit) with none ignored.
 

@@ -27,6 +27,7 @@ def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="m
     >>> round(ag.nn.functional.cross_entropy(ag.zeros((2, 4)), [0, 3]).item(), 4)
     1.3863
     """
+    input = as_tensor("cross_entropy", "input", input)
     axis = _class_axis("cross_entropy", input)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"cross_entropy: label_smoothing is {label_smoothing!r}; expected a number from 0 to 1")
@@ -67,6 +68,7 @@ def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean")
     >>> ag.nn.functional.nll_loss(ag.tensor([[-1.0, -2.0]]), [1]).item()
     2.0
     """
+    input = as_tensor("nll_loss", "input", input)
     return _hard_labels("nll_loss", input, target, _class_axis("nll_loss", input), weight, ignore_index, reduction, 0.0)
 
 

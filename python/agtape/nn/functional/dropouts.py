@@ -1,7 +1,7 @@
 """Owns the dropout function."""
 
 import agtape as ag
-from agtape.nn.functional.checks import probability
+from agtape.nn.functional.checks import as_tensor, probability
 
 
 def dropout(input, p=0.5, training=True):
@@ -23,6 +23,7 @@ def dropout(input, p=0.5, training=True):
     [1.0, 1.0, 1.0]
     """
     probability("dropout", p)
+    input = as_tensor("dropout", "input", input)
     if not training or p == 0:
         return input
     is_kept = ag.rand(tuple(input.shape), device=input.device) >= p

@@ -23,6 +23,7 @@ def mse_loss(input, target, reduction="mean", weight=None):
     >>> ag.nn.functional.mse_loss(ag.tensor([1.0, 2.0]), ag.tensor([1.0, 4.0])).item()
     2.0
     """
+    input = as_tensor("mse_loss", "input", input)
     values = ag.square(input - _target("mse_loss", target, input))
     return _weighted("mse_loss", values, weight, reduction)
 
@@ -46,6 +47,7 @@ def l1_loss(input, target, reduction="mean", weight=None):
     >>> ag.nn.functional.l1_loss(ag.tensor([1.0, 2.0]), ag.tensor([1.0, 4.0])).item()
     1.0
     """
+    input = as_tensor("l1_loss", "input", input)
     values = ag.abs(input - _target("l1_loss", target, input))
     return _weighted("l1_loss", values, weight, reduction)
 
@@ -72,6 +74,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     """
     if not delta > 0:
         raise ValueError(f"huber_loss: delta is {delta!r}; expected a positive number")
+    input = as_tensor("huber_loss", "input", input)
     distance = ag.abs(input - _target("huber_loss", target, input))
     values = ag.where(distance <= delta, ag.square(distance) * 0.5, (distance - 0.5 * delta) * delta)
     return _weighted("huber_loss", values, weight, reduction)
@@ -98,6 +101,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean
     0.6931
     """
     op = "binary_cross_entropy_with_logits"
+    input = as_tensor(op, "input", input)
     target = _target(op, target, input)
     if kind_of(target.dtype) != "float":
         target = target.astype(input.dtype)

@@ -2,6 +2,7 @@
 
 import agtape as ag
 from agtape import _core
+from agtape.nn.functional.checks import as_tensor, tensor_or_none
 
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
@@ -23,6 +24,7 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     >>> ag.nn.functional.layer_norm(ag.tensor([[1.0, 3.0]]), (2,), eps=0.0).tolist()
     [[-1.0, 1.0]]
     """
+    input, weight, bias = _operands("layer_norm", input, weight, bias)
     axes = _count_axes("layer_norm", input, normalized_shape, weight, bias)
     return _core.layer_norm(input, axes, weight, bias, eps)
 
@@ -46,6 +48,7 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
     >>> ag.nn.functional.rms_norm(ag.tensor([[3.0, -3.0]]), 2, eps=0.0).tolist()
     [[1.0, -1.0]]
     """
+    input, weight, _ = _operands("rms_norm", input, weight, None)
     axes = _count_axes("rms_norm", input, normalized_shape, weight, None)
     eps = _EPSILON.get(str(input.dtype), _EPSILON["float32"]) if eps is None else eps
     return _core.rms_norm(input, axes, weight, eps)
@@ -72,6 +75,9 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     >>> ag.nn.functional.batch_norm(ag.tensor([[1.0], [3.0]]), None, None, training=True, eps=0.0).tolist()
     [[-1.0], [1.0]]
     """
+    input, weight, bias = _operands("batch_norm", input, weight, bias)
+    for name, t in (("running_mean", running_mean), ("running_var", running_var)):
+        tensor_or_none("batch_norm", name, t)
     if input.ndim < 2:
         raise ValueError(f"batch_norm: the input has shape {tuple(input.shape)}; expected (N, C) or (N, C, d1, ...)")
     channels = input.shape[1]
@@ -99,6 +105,14 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
 
 
 _EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+
+
+def _operands(op, input, weight, bias):
+    """What is normalized and what scales and shifts it, as tensors."""
+    input = as_tensor(op, "input", input)
+    if weight is not None:
+        weight = as_tensor(op, "weight", weight, input)
+    return input, weight, bias if bias is None else as_tensor(op, "bias", bias, input)
 
 
 def _count_axes(op, input, normalized_shape, weight, bias):

@@ -2,7 +2,7 @@
 
 import agtape as ag
 from agtape._core import Tensor
-from agtape.nn.functional.checks import as_indices, kind_of
+from agtape.nn.functional.checks import as_indices, as_tensor, kind_of
 
 
 def linear(input, weight, bias=None):
@@ -23,6 +23,9 @@ def linear(input, weight, bias=None):
     >>> ag.nn.functional.linear(ag.ones((2, 3)), ag.ones((4, 3)), ag.ones(4)).shape
     (2, 4)
     """
+    input, weight = as_tensor("linear", "input", input), as_tensor("linear", "weight", weight)
+    if bias is not None:
+        bias = as_tensor("linear", "bias", bias, input)
     try:
         out = input @ weight.T
         return out if bias is None else out + bias
@@ -51,6 +54,7 @@ def embedding(input, weight, padding_idx=None):
     >>> ag.nn.functional.embedding([2, 0], ag.arange(6.0).reshape(3, 2)).tolist()
     [[4.0, 5.0], [0.0, 1.0]]
     """
+    weight = as_tensor("embedding", "weight", weight)
     if weight.ndim != 2:
         raise ValueError(f"embedding: the weight has shape {tuple(weight.shape)}; expected (num, dim)")
     if not isinstance(input, Tensor) or kind_of(input.dtype) != "int":
@@ -146,6 +150,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8, *, axis=None):
     [0.0]
     """
     where = dim if axis is None else axis
+    x1, x2 = as_tensor("cosine_similarity", "x1", x1), as_tensor("cosine_similarity", "x2", x2)
     if x1.shape != x2.shape:
         # Before the lengths are taken: an axis of size 1 counts as often as the other tensor's is long.
         x1, x2 = ag.broadcast_arrays(x1, x2)
