@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::graph::{Tensor, Value};
 use crate::plan::{evaluate, read_bytes};
 use memmap2::Mmap;
-use pyo3::exceptions::{PyIsADirectoryError, PyOSError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::{Dtype, SafeTensorError, SafeTensors, View};
@@ -38,21 +38,13 @@ fn of_stored(dtype: Dtype) -> Option<DType> {
     DType::ALL.into_iter().find(|&d| stored(d) == dtype)
 }
 
-/// The system's number of an error, which the library that makes temporary files wraps.
-fn os_code(error: &io::Error) -> Option<i32> {
-    let inner = error.get_ref().and_then(|e| e.source()).and_then(|e| e.downcast_ref::<io::Error>());
-    error.raw_os_error().or_else(|| inner.and_then(io::Error::raw_os_error))
-}
-
 /// The error that Python's `open` would raise.
 fn os_error(path: &Path, error: &io::Error) -> PyErr {
-    let Some(code) = os_code(error) else {
-        return match error.kind() {
-            io::ErrorKind::IsADirectory => PyIsADirectoryError::new_err(format!("{} is a directory", path.display())),
-            _ => PyOSError::new_err(format!("{}: {error}", path.display())),
-        };
+    let Some(code) = error.raw_os_error() else {
+        // The library that makes temporary files keeps the kind and not the number.
+        return io::Error::new(error.kind(), format!("{}: {error}", path.display())).into();
     };
-    let text = io::Error::from_raw_os_error(code).to_string();
+    let text = error.to_string();
     let words = text.split(" (os error").next().unwrap_or_default().to_owned();
     PyOSError::new_err((code, words, path.display().to_string()))
 }
@@ -102,8 +94,7 @@ impl From<io::Error> for Unwritten {
 }
 
 /// A file without a name that matters yet, in the folder of the target.
-fn beside(target: &Path) -> io::Result<NamedTempFile> {
-    let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+fn beside(folder: &Path, target: &Path) -> io::Result<NamedTempFile> {
     let mut name = std::ffi::OsString::from(".");
     name.push(target.file_name().unwrap_or_default());
     let mut builder = tempfile::Builder::new();
@@ -121,7 +112,9 @@ fn write(path: &Path, tensors: Vec<(String, Value, DType)>, metadata: Option<Has
     if target.is_dir() {
         return Err(io::Error::from(io::ErrorKind::IsADirectory).into());
     }
-    let file = beside(&target)?;
+    let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::metadata(folder)?;
+    let file = beside(folder, &target)?;
     let permissions = std::fs::metadata(&target).or_else(|_| file.as_file().metadata())?.permissions();
     let failure = RefCell::new(None);
     let sources = tensors.into_iter().map(|(name, value, dtype)| (name, Source { value, dtype, failure: &failure }));
