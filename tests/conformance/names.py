@@ -23,7 +23,7 @@ NAMESPACES = {
     "array API": (array_api_strict,),
 }
 NOT_OPS = {
-    "modules": ("data", "functional", "nn", "optim", "testing"),
+    "modules": ("data", "functional", "nn", "optim", "serialization", "testing"),
     "types and constants": ("Tensor", "dtype", "e", "inf", "nan", "newaxis", "pi"),
     "dtypes": ("bfloat16", "bool", "bool_", "float16", "float32", "float64", "int32", "int64", "uint8"),
     "state of the thread or process": (
@@ -37,6 +37,7 @@ NOT_OPS = {
         "set_rng_state",
     ),
     "another thing of the same name": ("grad",),
+    "files, whose tests are tests/test_serialization.py": ("load", "save"),
     "properties and reads of a tensor": (
         "backward",
         "copy",
