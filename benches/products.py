@@ -46,9 +46,7 @@ def main():
     parser.add_argument("--sizes", default="512,1024,2048")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
-    parser.add_argument(
-        "--threads", type=int, default=2, help="torch's; agtape uses the cores that it may run on"
-    )
+    parser.add_argument("--threads", type=int, default=2, help="torch's; agtape uses the cores that it may run on")
     parser.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch")
     options = parser.parse_args()
     print(f"{'n':>6}{'agtape ms':>12}{'torch ms':>12}{'ratio':>8}   (asked: at most 1.15)")
