@@ -1,5 +1,6 @@
 """What every test shares: the judges' configuration, fixed seeds, the hypothesis profiles and the device that tests run on."""
 
+import gc
 import os
 import random
 
@@ -40,6 +41,15 @@ def seed():
     else:
         ag.manual_seed(SEED)
     return SEED
+
+
+@pytest.fixture
+def no_collector():
+    """Memory must come back without the garbage collector."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture

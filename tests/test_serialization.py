@@ -156,6 +156,10 @@ def test_U03_what_cannot_be_saved_says_so_and_leaves_the_old_file(tmp_path):
         ag.save({"x": ag.ones(1)}, tmp_path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["file"]
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="a device or a pipe"):
+        ag.save({"x": ag.ones(1)}, tmp_path / "pipe")
+    assert sorted(os.listdir(tmp_path)) == ["file", "pipe"]
 
 
 def test_U03_a_disk_that_fills_up_leaves_the_old_file_and_no_other(tmp_path):

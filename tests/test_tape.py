@@ -1,7 +1,5 @@
 """The tape: which leaves get gradients, what is kept for them, and how long."""
 
-import gc
-
 import agtape as ag
 import numpy as np
 import pytest
@@ -12,15 +10,6 @@ BIG = 4096  # elements; 16 KiB of float32 is a size class of its own
 
 def big(value=1.0):
     return np.full(BIG, value, np.float32)
-
-
-@pytest.fixture
-def no_collector():
-    """Memory must come back without the garbage collector."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def test_T01_leaves_are_filled_and_nothing_else():

@@ -1,6 +1,5 @@
 """The tape over time: passes over passes, second passes, weights that change meanwhile, and chains without end."""
 
-import gc
 import time
 
 import agtape as ag
@@ -13,15 +12,6 @@ BIG = 4096
 
 def big(value=1.0):
     return np.full(BIG, value, np.float32)
-
-
-@pytest.fixture
-def no_collector():
-    """Memory must come back without the garbage collector."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 # Second derivatives

@@ -118,6 +118,7 @@ fn largest_first(slots: &[Slot], measure: &dyn Fn(&Slot) -> usize) -> (Vec<usize
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::place::tests::any_slots;
     use proptest::prelude::*;
 
     fn check(slots: &[Slot], offsets: &[usize], total: usize) {
@@ -135,14 +136,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
         #[test]
-        fn test_b01_slots_that_live_together_lie_apart(
-            raw in proptest::collection::vec((1usize..20, 0u32..40, 0u32..12, 0u8..10), 1..60)
-        ) {
-            let mut slots: Vec<Slot> = raw
-                .iter()
-                .map(|&(bytes, from, life, kept)| Slot { bytes: bytes * 64, from, to: if kept == 0 { FOREVER } else { from + life } })
-                .collect();
-            slots.sort_by_key(|s| s.from);
+        fn test_b01_slots_that_live_together_lie_apart(slots in any_slots(20, 12, 10)) {
             let (by_time, total) = in_order(&slots);
             check(&slots, &by_time, total);
             for measure in [|slot: &Slot| slot.bytes, |slot: &Slot| (slot.to - slot.from) as usize] {

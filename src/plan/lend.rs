@@ -99,20 +99,14 @@ pub(super) fn lend(slots: &[Slot], small: usize) -> Vec<Lent> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::place::tests::any_slots;
     use proptest::prelude::*;
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
         #[test]
-        fn test_b01_what_lies_in_a_kept_buffer_ends_before_it_is_written_and_lies_apart(
-            raw in proptest::collection::vec((1usize..9, 0u32..40, 0u32..20, 0u8..3), 1..70)
-        ) {
-            let mut slots: Vec<Slot> = raw
-                .iter()
-                .map(|&(bytes, from, life, kept)| Slot { bytes: bytes * 64, from, to: if kept == 0 { FOREVER } else { from + life } })
-                .collect();
-            slots.sort_by_key(|s| s.from);
+        fn test_b01_what_lies_in_a_kept_buffer_ends_before_it_is_written_and_lies_apart(slots in any_slots(9, 20, 3)) {
             let lent = lend(&slots, 6 * 64);
             for (s, place) in lent.iter().enumerate() {
                 let Some((k, offset)) = *place else { continue };

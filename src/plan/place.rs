@@ -298,22 +298,29 @@ pub(super) fn peak(steps: &[Step]) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// Slots in the order of their first launch, one of `kept` of them outliving the plan.
+    pub fn any_slots(sizes: usize, life: u32, kept: u8) -> impl Strategy<Value = Vec<Slot>> {
+        proptest::collection::vec((1..sizes, 0u32..40, 0..life, 0..kept), 1..70).prop_map(|raw| {
+            let slot = |(bytes, from, life, kept): (usize, u32, u32, u8)| Slot {
+                bytes: bytes * 64,
+                from,
+                to: if kept == 0 { FOREVER } else { from + life },
+            };
+            let mut slots: Vec<Slot> = raw.into_iter().map(slot).collect();
+            slots.sort_by_key(|s| s.from);
+            slots
+        })
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
 
         #[test]
-        fn test_b04_what_lives_together_in_shared_buffers_lies_apart(
-            raw in proptest::collection::vec((1usize..9, 0u32..40, 0u32..20, 0u8..3), 1..70)
-        ) {
-            let mut slots: Vec<Slot> = raw
-                .iter()
-                .map(|&(bytes, from, life, kept)| Slot { bytes: bytes * 64, from, to: if kept == 0 { FOREVER } else { from + life } })
-                .collect();
-            slots.sort_by_key(|s| s.from);
+        fn test_b04_what_lives_together_in_shared_buffers_lies_apart(slots in any_slots(9, 20, 3)) {
             for lent in [vec![None; slots.len()], lend(&slots, usize::MAX)] {
                 let (of_slot, buffers) = share_by_class(&slots, &lent, 80);
                 let range = |s: usize| {

@@ -11,6 +11,25 @@ use smallvec::SmallVec;
 /// Sizes or axes as given.
 pub type Ints = SmallVec<[i64; 4]>;
 
+/// Members that a sequence of numbers or of tensors may say it has: room for all is made before the first is read.
+const MAX_MEMBERS: usize = 1 << 20;
+
+/// Refuses a sequence that is longer than anything here can use, such as `range(2**40)` for a shape.
+fn check_members(op: &str, what: &str, obj: &Bound<'_, PyAny>) -> PyResult<()> {
+    match obj.len() {
+        Ok(n) if n > MAX_MEMBERS => {
+            Err(PyValueError::new_err(format!("{op}: {what} has {n} members; expected at most {MAX_MEMBERS}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A sequence of integers, or `None` if it is something else.
+pub fn integers(op: &str, name: &str, obj: &Bound<'_, PyAny>) -> PyResult<Option<Vec<i64>>> {
+    check_members(op, name, obj)?;
+    Ok(obj.extract::<Vec<i64>>().ok())
+}
+
 /// A `TypeError` that names the op, the type given and what was expected.
 pub fn wrong_type(op: &str, obj: &Bound<'_, PyAny>, expected: &str) -> PyErr {
     match obj.get_type().name() {
@@ -64,6 +83,7 @@ pub fn arrays(op: &str, obj: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>> {
     if obj.is_instance_of::<PyString>() || !(obj.is_instance_of::<PyTensor>() || obj.hasattr("__iter__")?) {
         return Err(wrong_type(op, obj, "a sequence of tensors"));
     }
+    check_members(op, "the sequence", obj)?;
     obj.try_iter()?.map(|t| array(op, &t?)).collect()
 }
 
@@ -110,9 +130,8 @@ fn sequence(op: &str, name: &str, obj: &Bound<'_, PyAny>) -> PyResult<Ints> {
     if let Ok(one) = obj.extract::<i64>() {
         return Ok(SmallVec::from_elem(one, 1));
     }
-    obj.extract::<Vec<i64>>()
-        .map(Ints::from_vec)
-        .map_err(|_| wrong_type(op, obj, &format!("an integer or a tuple of integers for {name}")))
+    let expected = || wrong_type(op, obj, &format!("an integer or a tuple of integers for {name}"));
+    integers(op, name, obj)?.map(Ints::from_vec).ok_or_else(expected)
 }
 
 /// Axes: `None`, one integer or several.

@@ -112,6 +112,9 @@ fn write(path: &Path, tensors: Vec<(String, Value, DType)>, metadata: Option<Has
     if target.is_dir() {
         return Err(io::Error::from(io::ErrorKind::IsADirectory).into());
     }
+    if target.exists() && !target.is_file() {
+        return Err(io::Error::other("a device or a pipe stands there, which a file would replace").into());
+    }
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::metadata(folder)?;
     let file = beside(folder, &target)?;

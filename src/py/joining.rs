@@ -1,5 +1,5 @@
 //! Functions and methods that join, split, repeat, roll and pad.
-use super::arguments::{array, arrays, axes, axis as one_axis, count, ints, number, wrong_type};
+use super::arguments::{array, arrays, axes, axis as one_axis, count, integers, ints, number, wrong_type};
 use super::tensor::{PyTensor, wrap_all};
 use crate::dtype::Scalar;
 use crate::graph::Tensor;
@@ -132,14 +132,16 @@ fn pairs(pad_width: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, usiz
     if let Ok(n) = pad_width.extract::<i64>() {
         return Ok(vec![(side(n)?, side(n)?); rank]);
     }
-    if let Ok(pair) = pad_width.extract::<Vec<i64>>() {
+    if let Some(pair) = integers("pad", "pad_width", pad_width)? {
         return match pair[..] {
             [n] => Ok(vec![(side(n)?, side(n)?); rank]),
             [a, b] => Ok(vec![(side(a)?, side(b)?); rank]),
             _ => Err(PyValueError::new_err(format!("pad: got pad_width {pair:?}; expected {expected}"))),
         };
     }
-    let rows = pad_width.extract::<Vec<Vec<i64>>>().map_err(|_| wrong_type("pad", pad_width, expected))?;
+    let wrong = || wrong_type("pad", pad_width, expected);
+    let rows = pad_width.try_iter().map_err(|_| wrong())?;
+    let rows = rows.map(|row| integers("pad", "a row of pad_width", &row?)?.ok_or_else(wrong)).collect::<PyResult<Vec<_>>>()?;
     let list = rows.iter().map(|row| match row[..] {
         [n] => Ok((side(n)?, side(n)?)),
         [a, b] => Ok((side(a)?, side(b)?)),

@@ -1,20 +1,11 @@
 """What Python variables hold of segments: it stays, is used by the replay as it is, and the report names it."""
 
-import gc
-
 import agtape as ag
 import pytest
 from checkpoint.models import REPLAYS, batch, block, value_bytes, weights
 from pool_bytes import active
 
-
-@pytest.fixture(autouse=True)
-def no_collector():
-    """Nothing here may depend on the garbage collector."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = pytest.mark.usefixtures("no_collector")
 
 
 def test_C05_a_python_variable_inside_is_held_and_used_itself():

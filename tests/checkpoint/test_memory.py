@@ -1,7 +1,5 @@
 """What segments hold, in pool bytes: after the forward pass their inputs, in backward one segment's interior, afterwards nothing."""
 
-import gc
-
 import agtape as ag
 import numpy as np
 import pytest
@@ -9,14 +7,7 @@ from checkpoint.models import REPLAYS, Counted, batch, block, plain, segment, va
 from on_device import assert_close, float_type, is_adapter
 from pool_bytes import active, class_bytes
 
-
-@pytest.fixture(autouse=True)
-def no_collector():
-    """Nothing here may depend on the garbage collector."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = pytest.mark.usefixtures("no_collector")
 
 
 def deep(h, ws):

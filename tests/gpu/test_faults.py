@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from agtape import _core
 from fresh_process import run_python
+from gpu.small_model import build, step
 
 
 @pytest.fixture(autouse=True)
@@ -16,25 +17,6 @@ def no_faults_stay():
     yield
     for point in ("allocate", "map", "submit", "lose", "land"):
         _core.inject_fault(point, -1)
-
-
-def build():
-    """A small model on the GPU, its optimizer, and a batch."""
-    ag.manual_seed(0)
-    with ag.device("gpu"):
-        model = ag.nn.Sequential(ag.nn.Linear(6, 8), ag.nn.Tanh(), ag.nn.Linear(8, 3))
-        x, y = ag.rand(5, 6), ag.randint(0, 3, (5,))
-    return model, ag.optim.Adam(model.parameters(), lr=0.1), x, y
-
-
-def step(model, opt, x, y):
-    """One training step; the loss."""
-    with ag.grad_tape():
-        loss = ag.nn.functional.cross_entropy(model(x), y)
-    loss.backward()
-    opt.step()
-    opt.zero_grad()
-    return loss.item()
 
 
 def run(program):
@@ -131,16 +113,16 @@ def test_R09_reset_makes_handles_stale_and_leaves_other_devices():
 @pytest.mark.promise("R08")
 def test_R08_a_stale_handle_never_reads_another_tensors_data(rng):
     living, stale = {}, []
-    for step in range(300):
+    for turn in range(300):
         choice = rng.integers(10)
         if choice < 5:
             shape = (int(rng.integers(1, 40)), int(rng.integers(1, 9)))
             # Buffers of few sizes, which others had before.
-            living[step] = ag.full(shape, float(step), device="gpu") + 0.0
-            ag.eval(living[step])
+            living[turn] = ag.full(shape, float(turn), device="gpu") + 0.0
+            ag.eval(living[turn])
         elif choice < 8 and living:
             del living[int(rng.choice(list(living)))]
-        elif choice == 8 and step % 3 == 0:
+        elif choice == 8 and turn % 3 == 0:
             ag.reset("gpu")
             stale += living.values()
             living = {}

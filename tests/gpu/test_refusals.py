@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from agtape import _core
 from fresh_process import run_python
+from gpu.small_model import build, step
 
 
 @pytest.fixture(autouse=True)
@@ -16,22 +17,9 @@ def no_faults_stay():
 
 def training():
     """A call that makes one step of a small model on the GPU and gives the loss, and the model's parameters."""
-    ag.manual_seed(0)
-    with ag.device("gpu"):
-        model = ag.nn.Sequential(ag.nn.Linear(6, 8), ag.nn.Tanh(), ag.nn.Linear(8, 3))
-        x, y = ag.rand(5, 6), ag.randint(0, 3, (5,))
-    opt = ag.optim.Adam(model.parameters(), lr=0.1)
+    model, opt, x, y = build()
     ag.eval(*model.parameters(), x, y)
-
-    def step():
-        with ag.grad_tape():
-            loss = ag.nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        opt.step()
-        opt.zero_grad()
-        return loss.item()
-
-    return step, list(model.parameters())
+    return lambda: step(model, opt, x, y), list(model.parameters())
 
 
 @pytest.mark.promise("G04")
