@@ -3,6 +3,7 @@
 import gc
 import os
 import random
+import signal
 
 # Before jax is imported anywhere: it judges float64 gradients, and never looks for an accelerator.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -26,6 +27,11 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 SEED = 20_231
+
+
+# A shell in the background has Ctrl-C ignored, and every process that it starts: programs that tests interrupt would never hear of it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
