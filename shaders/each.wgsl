@@ -1,7 +1,6 @@
-// Every place below p.count, given to each(place). Neighbouring threads have neighbours, and a thread some places of its own, so that the
-// latency of its loads is hidden.
+// Every place below p.count, given to each(place). Neighbouring threads have neighbours, and a thread ITEMS places of its own: several
+// where the latency of its loads is to be hidden.
 const GROUP: u32 = 256u;
-const ITEMS: u32 = 4u;
 
 @compute @workgroup_size(256)
 fn main(

@@ -2,16 +2,7 @@
 // Limited by memory: an index and an offset for each position.
 const MISSING: u32 = 0xffffffffu;
 
-@compute @workgroup_size(256)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let place = (group.x + group.y * groups.x) * 256u + lane;
-    if place >= p.count {
-        return;
-    }
+fn each(place: u32) {
     // Positions of an index along an axis stand for other axes as well: those before it and those behind it.
     let before = place / p.block;
     let behind = place % p.inner;

@@ -2,17 +2,11 @@
 // Limited by latency where one target gets most of the rows.
 const MISSING: u32 = 0xffffffffu;
 
-@compute @workgroup_size(256)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let thread = (group.x + group.y * groups.x) * 256u + lane;
+fn each(thread: u32) {
     let chunk = thread / p.width;
     let column = thread - chunk * p.width;
     let first = chunk * p.length;
-    if first >= p.count || p.count - first <= p.length {
+    if first >= p.places || p.places - first <= p.length {
         return;
     }
     var next = first + p.length;
@@ -28,7 +22,7 @@ fn main(
     }
     var sum = load_tails(p.tails_at + thread);
     var head = thread + p.width;
-    while next < p.count {
+    while next < p.places {
         if load_keys(p.keys_at + next) != key {
             break;
         }

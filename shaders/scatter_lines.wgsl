@@ -2,16 +2,7 @@
 // Limited by latency along a line; chosen where lines are many or short.
 const MISSING: u32 = 0xffffffffu;
 
-@compute @workgroup_size(256)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let line = (group.x + group.y * groups.x) * 256u + lane;
-    if line >= p.lines {
-        return;
-    }
+fn each(line: u32) {
     let outer = line / p.inner;
     let first = outer * p.length * p.inner + (line - outer * p.inner);
     for (var j = 0u; j < p.length; j += 1u) {

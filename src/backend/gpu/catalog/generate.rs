@@ -1,9 +1,10 @@
 //! Shaders that make values of arguments alone.
 use super::super::text::{Elem, Number, Source};
+use super::each;
 
 /// A word, or two in turn, all over the output.
 pub fn fill() -> Source {
-    Source::new("fill", shader!("fill")).writes("out", Elem::Word).words(Number::U32, &["count", "out_at", "low", "high"])
+    each("fill", shader!("fill"), 4).writes("out", Elem::Word).words(Number::U32, &["count", "out_at", "low", "high"])
 }
 
 /// Start + i * step in floats.

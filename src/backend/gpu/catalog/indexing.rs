@@ -1,12 +1,13 @@
 //! Shaders that turn index tensors into offsets and read there.
 use super::super::text::{Elem, Number, Source};
+use super::each;
 
 /// How index tensors may lie.
 pub const INDICES: [Elem; 3] = [Elem::U8, Elem::I32, Elem::Pair];
 
 /// Offsets that index tensors name, one tensor after the other.
 pub fn offsets(idx: Elem) -> Source {
-    Source::new("index_offsets", shader!("index_offsets"))
+    each("index_offsets", shader!("index_offsets"), 1)
         .reads("idx", idx)
         .writes("offsets", Elem::Word)
         .writes("flag", Elem::Flag)
@@ -16,8 +17,8 @@ pub fn offsets(idx: Elem) -> Source {
 
 /// Rows at offsets; elements are given as they are loaded.
 pub fn gather(x: Elem) -> Source {
-    let body = format!("alias Value = {};\n{}{}", x.loaded(), shader!("gather"), shader!("each"));
-    Source::new("gather", &body)
+    let body = format!("alias Value = {};\n{}", x.loaded(), shader!("gather"));
+    each("gather", &body, 4)
         .reads("x", x)
         .reads("offsets", Elem::Word)
         .writes("out", loaded(x))

@@ -28,6 +28,11 @@ mod tests;
 pub mod tile;
 pub mod update;
 
+/// A shader whose body says what is done at each place below the number `count`: `items` of them a thread.
+fn each(name: &'static str, body: &str, items: u32) -> Source {
+    Source::new(name, &[body, shader!("each")].concat()).constant("ITEMS", items)
+}
+
 /// All of them.
 pub fn all() -> Vec<Source> {
     let moves = [generate::all(), indexing::all(), movement::all(), random::all(), scan::all(), scatter::all(), sort::all()];

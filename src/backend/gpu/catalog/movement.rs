@@ -1,9 +1,10 @@
 //! Shaders that move elements unchanged.
 use super::super::text::{Elem, Number, Source};
+use super::each;
 
 /// A strided copy into a window; the table has size, step in x and step in out of every axis, the last first.
 pub fn place(elem: Elem) -> Source {
-    Source::new("place", &[shader!("place"), shader!("each")].concat())
+    each("place", shader!("place"), 4)
         .reads("x", elem)
         .reads("table", Elem::Word)
         .writes("out", elem)

@@ -1,5 +1,6 @@
 //! Shaders that write or add rows at targets.
 use super::super::text::{Elem, Number, Source};
+use super::each;
 
 /// How an element joins what is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +41,7 @@ impl Join {
 
 /// Which position writes to a target.
 pub fn claim() -> Source {
-    Source::new("put_claim", shader!("put_claim"))
+    each("put_claim", shader!("put_claim"), 1)
         .reads("targets", Elem::Word)
         .writes("last", Elem::Flag)
         .words(Number::U32, &["count", "targets_at", "last_at"])
@@ -48,7 +49,7 @@ pub fn claim() -> Source {
 
 /// Rows written by the positions that claimed their targets.
 pub fn put(elem: Elem) -> Source {
-    Source::new("put", shader!("put"))
+    each("put", shader!("put"), 1)
         .reads("targets", Elem::Word)
         .reads("last", Elem::Word)
         .reads("v", elem)
@@ -58,11 +59,11 @@ pub fn put(elem: Elem) -> Source {
 
 /// Elements added line by line.
 pub fn lines(join: Join) -> Source {
-    Source::new("scatter_lines", &join.text(shader!("scatter_lines")))
+    each("scatter_lines", &join.text(shader!("scatter_lines")), 1)
         .reads("targets", Elem::Word)
         .reads("v", join.elem())
         .writes("out", join.elem())
-        .words(Number::U32, &["lines", "inner", "length", "targets_at", "v_at", "out_at"])
+        .words(Number::U32, &["count", "inner", "length", "targets_at", "v_at", "out_at"])
 }
 
 /// Sums over chunks of the sorted positions.
@@ -79,12 +80,12 @@ pub fn runs(join: Join) -> Source {
 
 /// Sums that cross chunks.
 pub fn crossing(join: Join) -> Source {
-    Source::new("scatter_join", &join.text(shader!("scatter_join")))
+    each("scatter_join", &join.text(shader!("scatter_join")), 1)
         .reads("keys", Elem::Word)
         .reads("heads", join.elem())
         .reads("tails", join.elem())
         .writes("out", join.elem())
-        .words(Number::U32, &["count", "width", "length", "keys_at", "heads_at", "tails_at", "out_at"])
+        .words(Number::U32, &["count", "places", "width", "length", "keys_at", "heads_at", "tails_at", "out_at"])
 }
 
 /// Every specialisation.

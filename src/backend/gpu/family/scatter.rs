@@ -119,7 +119,8 @@ fn add_sorted(op: &'static str, targets: Slot, places: usize, width: usize, v: F
     words.extend(ends);
     steps.dispatch(scatter::runs(join), &[sorted.keys, sorted.places, v.slot, out.slot, heads, tails], words, groups);
     if places > length {
-        let mut words = sizes.to_vec();
+        let mut words = vec![fixed(op, threads)?];
+        words.extend(sizes);
         words.push(Word::Offset(sorted.keys, 4));
         words.extend(ends);
         words.push(out.offset());
