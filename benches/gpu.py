@@ -158,7 +158,27 @@ def launches(device, count=2000):
         done.append((time.perf_counter() - begin) / count * 1e6)
     middle = [sorted(each)[4] for each in (returned, done)]
     print(f"a launch of relu(q @ w) in a cached plan: recorded after {middle[0]:.2f} us, done after {middle[1]:.2f} us")
+    for depth in (500, count):
+        encoding(h, w, depth)
     print(f"submit and read a scalar: {median_ms(lambda: (s + 1).item(), 200) * 1e3:.1f} us")
+
+
+def encoding(h, w, count, repeat=9):
+    """What the host does for a launch of a cached plan, apart from handing it over and from waiting for the device."""
+    stages = {"bind": [], "encode": [], "submit": [], "wait": []}
+    for nth in range(repeat + 2):
+        q = h
+        for _ in range(count):
+            q = ag.relu(q @ w)
+        ag.synchronize()
+        with ag.profile(kernels=False) as p:
+            ag.eval(q)
+        ag.synchronize()
+        if nth >= 2 and p.cache_hits == p.evaluations == 1:
+            for stage, times in stages.items():
+                times.append(p.stages.get(stage, 0.0) / ag.last_plan().kernels * 1e3)
+    told = ", ".join(f"{stage} {sorted(times)[len(times) // 2]:.2f} us" for stage, times in stages.items() if times)
+    print(f"of a launch in a cached plan of {count}: {told}", flush=True)
 
 
 def flat_memory(device, steps=10_000):

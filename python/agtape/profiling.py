@@ -43,6 +43,8 @@ class profile(Tables):
 
     Args:
         peaks: dict from devices to dicts with `gb_per_s` and `gflop_per_s`; None to have `peaks()` measure them on request.
+        kernels: False to hear of stages alone. Launches then run as they would without a profile and have no times: `rows` is empty,
+            and leaving the block waits for nothing.
 
     Raises:
         RuntimeError: entered twice.
@@ -60,7 +62,7 @@ class profile(Tables):
     True
     """
 
-    def __init__(self, peaks=None):
+    def __init__(self, peaks=None, kernels=True):
         names = {
             "wall_ms": 0.0,
             "evaluations": 0,
@@ -72,9 +74,10 @@ class profile(Tables):
         }
         super().__init__(names)
         self._given, self._profiler, self._figures = _checked(peaks), _core._Profiler(), None
+        self._hears_kernels = bool(kernels)
 
     def __enter__(self):
-        self._profiler.start()
+        self._profiler.start(self._hears_kernels)
         return self
 
     def __exit__(self, *_exception):
@@ -186,7 +189,9 @@ class profile(Tables):
         self.evaluations, self.launches = len(figures["evaluations"]), len(figures["launches"])
         self.cache_hits = sum(is_hit for _, _, _, _, is_hit, _ in figures["evaluations"])
         self.stages = stage_times(figures)
-        self.rows = rows_of(figures)
+        self.rows = rows_of(figures) if self._hears_kernels else []
+        if not self._hears_kernels:
+            return
         devices = [evaluation[0] for evaluation in figures["evaluations"]]
         timed = [(devices[at], time, is_own) for at, _, time, is_own, _, _ in figures["launches"]]
         # A launch that had nothing to do has no length, and no clock.
@@ -197,7 +202,9 @@ class profile(Tables):
             for device in waited
         ]
         if untold := sum(time is None for _, time, _ in timed):
-            self.notes.append(f"{untold} launches have no time: the device failed before it told")
+            self.notes.append(
+                f"{untold} launches have no time: the device had no room for its stamps, or failed before it told"
+            )
         self._rate()
 
     def _rate(self):

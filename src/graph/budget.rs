@@ -156,6 +156,7 @@ impl Node {
                 return None;
             }
             state.stage = Stage::Pending;
+            self.was_let_go.store(true, Relaxed);
             let values = state.values.iter_mut().map(Option::take).collect();
             (values, state.inputs.clone())
         };
@@ -177,6 +178,7 @@ impl GivenUp {
         let inputs = {
             let mut state = self.node.state.lock();
             state.stage = Stage::Computed;
+            self.node.was_let_go.store(false, Relaxed);
             for (place, value) in state.values.iter_mut().zip(self.values) {
                 *place = value;
             }

@@ -142,6 +142,8 @@ pub struct Node {
     pub placing: Placing,
     /// Its kernel refused the values it was given.
     pub has_failed: AtomicBool,
+    /// It was computed, and its values were not kept or let go: it is computed again.
+    pub was_let_go: AtomicBool,
 }
 
 impl Node {
@@ -174,6 +176,7 @@ impl Node {
             walk: AtomicU64::new(0),
             placing,
             has_failed: AtomicBool::new(false),
+            was_let_go: AtomicBool::new(false),
         }
     }
 
@@ -241,6 +244,7 @@ impl Node {
             let mut state = self.state.lock();
             let was_pending = state.stage == Stage::Pending;
             if was_pending && self.outs.iter().zip(&state.values).any(|(out, value)| value.is_none() && out.is_wanted()) {
+                self.was_let_go.store(true, Relaxed);
                 return;
             }
             if was_pending {

@@ -5,7 +5,7 @@ use super::observe::{LaunchEvent, observer};
 use super::program::Program;
 use super::timing::{Stage, Timing};
 use super::{Kept, Launch, Loc, Operand, Place, Plan, run_gpu};
-use crate::backend::clock::now;
+use crate::backend::clock::{Lap, now};
 use crate::backend::cpu::{self, View};
 use crate::backend::transfers::count_arguments;
 use crate::backend::{Prepared, gpu};
@@ -112,10 +112,10 @@ fn launches(
             cpu::poll()?;
         }
         seen(i, live.begin(plan.steps[i])?);
-        let lap = timing.map(|timing| (timing, now()));
+        let lap = Timing::laps(timing).map(|laps| (laps, now()));
         let ran = launch_one(plan, program, memory, launch, prepared);
-        if let Some((timing, begin)) = lap {
-            timing.lap(i, begin);
+        if let Some((laps, begin)) = lap {
+            laps.push(Lap { launch: i as u32, begin, end: now(), submitted: None });
         }
         if cpu::is_stopped() {
             return Err(Error::Interrupted);

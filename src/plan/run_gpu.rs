@@ -24,7 +24,7 @@ pub(super) fn launches(
     let index = program.device.gpu_index().ok_or(Error::Internal("plan: not an adapter"))?;
     let gpu = gpu::gpu(index)?;
     // An update is submitted whole: parameters are those before the step or after it.
-    let mut recording = gpu.record(plan.is_update, timing.map(|timing| timing.laps().clone()))?;
+    let mut recording = gpu.record(plan.is_update, Timing::laps(timing).cloned())?;
     for (i, (launch, prepared)) in plan.launches.iter().zip(&plan.prepared).enumerate() {
         if i % POLL_STRIDE == 0 {
             cpu::poll()?;

@@ -14,8 +14,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Weak};
 
-/// Profiles that are open.
+/// Profiles that are open, and those among them that want to know how long each launch takes.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
+static OPEN_TO_LAUNCHES: AtomicUsize = AtomicUsize::new(0);
 static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
 static NEXT_THREAD: AtomicU32 = AtomicU32::new(1);
 
@@ -149,7 +150,8 @@ pub struct LaunchTime {
 pub(super) struct Timing {
     begin: u64,
     spans: Mutex<Vec<Span>>,
-    laps: Arc<Laps>,
+    /// Where the times of launches go, if anybody wants them.
+    laps: Option<Arc<Laps>>,
 }
 
 impl Timing {
@@ -157,7 +159,10 @@ impl Timing {
     pub fn begin() -> Option<Timing> {
         match OPEN.load(Relaxed) {
             0 => None,
-            _ => Some(Timing { begin: now(), spans: Mutex::default(), laps: Arc::default() }),
+            _ => {
+                let laps = (OPEN_TO_LAUNCHES.load(Relaxed) > 0).then(Arc::default);
+                Some(Timing { begin: now(), spans: Mutex::default(), laps })
+            }
         }
     }
 
@@ -166,14 +171,9 @@ impl Timing {
         Timed(timing.map(|timing| (timing, stage, now())))
     }
 
-    /// Where the times of launches go.
-    pub fn laps(&self) -> &Arc<Laps> {
-        &self.laps
-    }
-
-    /// A launch that began then has ended.
-    pub fn lap(&self, launch: usize, begin: u64) {
-        self.laps.push(Lap { launch: launch as u32, begin, end: now(), submitted: None });
+    /// Where the times of launches go, if anybody wants them.
+    pub fn laps(timing: Option<&Timing>) -> Option<&Arc<Laps>> {
+        timing.and_then(|timing| timing.laps.as_ref())
     }
 
     /// What ran, while its nodes still know.
@@ -181,7 +181,8 @@ impl Timing {
         let rebuilt = plan.launches.iter().enumerate().filter_map(|(i, launch)| {
             let node = &program.nodes[launch.node as usize];
             let replay = node.replay_of.as_ref().map(|s| s.name.clone()).or_else(|| replay_of(node));
-            let is_again = plan.repeats.binary_search(&(i as u32)).is_ok() || node.state.lock().stage == NodeStage::Computed;
+            let was_computed = node.was_let_go.load(Relaxed) || node.state.lock().stage == NodeStage::Computed;
+            let is_again = was_computed || plan.repeats.binary_search(&(i as u32)).is_ok();
             let segment = replay.or_else(|| node.segment.as_ref().filter(|_| is_again).map(|s| s.name.clone()));
             (is_again || segment.is_some()).then_some(Rebuilt { launch: i as u32, segment })
         });
@@ -194,7 +195,7 @@ impl Timing {
             rebuilt: rebuilt.collect(),
             counts: REGISTRY.lock().counts(plan),
             spans: Vec::new(),
-            laps: self.laps.clone(),
+            laps: self.laps.clone().unwrap_or_default(),
         }
     }
 
@@ -252,16 +253,20 @@ pub struct Profile {
     pub begin: u64,
     /// The number of the thread that opened it.
     pub thread: u32,
+    /// Whether it hears how long each launch takes.
+    hears_launches: bool,
     heard: Mutex<Heard>,
 }
 
 impl Profile {
-    /// Begins to listen.
-    pub fn open() -> Arc<Profile> {
-        let profile = Arc::new(Profile { begin: now(), thread: THREAD.with(|t| *t), heard: Mutex::default() });
+    /// Begins to listen, to stages and if so said to launches.
+    pub fn open(hears_launches: bool) -> Arc<Profile> {
+        let thread = THREAD.with(|t| *t);
+        let profile = Arc::new(Profile { begin: now(), thread, hears_launches, heard: Mutex::default() });
         clock::listen(hear);
         REGISTRY.lock().profiles.push(profile.clone());
         OPEN.fetch_add(1, Relaxed);
+        OPEN_TO_LAUNCHES.fetch_add(usize::from(hears_launches), Relaxed);
         profile
     }
 
@@ -273,7 +278,7 @@ impl Profile {
         if self.heard.lock().end.is_some() {
             return Ok(());
         }
-        let settled = gpu::settle_laps();
+        let settled = if self.hears_launches { gpu::settle_laps() } else { Ok(()) };
         self.abandon();
         settled
     }
@@ -284,6 +289,7 @@ impl Profile {
         if let Some(at) = registry.profiles.iter().position(|p| std::ptr::eq(&**p, self)) {
             registry.profiles.swap_remove(at);
             OPEN.fetch_sub(1, Relaxed);
+            OPEN_TO_LAUNCHES.fetch_sub(usize::from(self.hears_launches), Relaxed);
             clock::stop_listening();
             self.heard.lock().end = Some(now());
         }

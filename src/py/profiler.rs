@@ -44,15 +44,15 @@ impl PyProfiler {
         PyProfiler(Mutex::new(None))
     }
 
-    /// Begins to listen.
-    fn start(&self) -> PyResult<()> {
+    /// Begins to listen; `kernels` says whether to every launch.
+    fn start(&self, kernels: bool) -> PyResult<()> {
         let mut profile = self.0.lock();
         if profile.is_some() {
             return Err(PyRuntimeError::new_err(
                 "profile: this profile was entered before; each is for one block: make a new one",
             ));
         }
-        *profile = Some(Profile::open());
+        *profile = Some(Profile::open(kernels));
         Ok(())
     }
 

@@ -6,6 +6,9 @@ use super::stopwatch::Watch;
 use super::trouble::{Fault, strikes};
 use crate::backend::clock::Laps;
 use crate::error::{Error, Result};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use wgpu::{BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding, ComputePass};
@@ -28,6 +31,8 @@ struct ReadyDispatch {
     dispatch: Dispatch,
     /// Without and with one buffer both read and written, then the same of the shader for unaligned tensors; compiled when first needed.
     pipelines: [OnceLock<Arc<Pipeline>>; 4],
+    /// What was bound the last time: a plan that runs again mostly finds its buffers where they were.
+    last: Mutex<Option<(GroupKey, BindGroup)>>,
     table: Option<Buffer>,
 }
 
@@ -120,7 +125,7 @@ impl Gpu {
                     Some(buffer)
                 }
             };
-            dispatches.push(ReadyDispatch { dispatch, pipelines: Default::default(), table });
+            dispatches.push(ReadyDispatch { dispatch, pipelines: Default::default(), last: Mutex::default(), table });
         }
         Ok(Ready { dispatches, scratch: prepared.scratch })
     }
@@ -141,6 +146,26 @@ impl Gpu {
     pub fn save_pipelines(&self) {
         self.pipelines.save();
     }
+}
+
+/// What a slot of a dispatch is: a buffer, its number, and where the binding starts.
+fn bound<'a, 'p: 'a>(
+    gpu: &'a Gpu,
+    step: &'a ReadyDispatch,
+    place: &impl Fn(Slot) -> Option<Place<'p>>,
+    slot: Slot,
+) -> Result<(&'a wgpu::Buffer, u64, u64)> {
+    Ok(match slot {
+        Slot::Flag => (&gpu.tickets.flag, 0, 0),
+        Slot::Table => match &step.table {
+            Some(table) => (&table.raw, table.id, 0),
+            None => return Err(Error::Internal("gpu: a table is missing")),
+        },
+        other => match place(other) {
+            Some(p) => (&p.buffer.raw, p.buffer.id, p.start() as u64),
+            None => return Err(Error::Internal("gpu: an operand is missing")),
+        },
+    })
 }
 
 impl Recording<'_> {
@@ -220,35 +245,34 @@ impl Recording<'_> {
         step: &ReadyDispatch,
         place: &impl Fn(Slot) -> Option<Place<'p>>,
     ) -> Result<BindGroup> {
-        let most = self.gpu.max_bytes() as u64;
         let mut key = GroupKey::new();
         key.push(u64::from(pipeline.id));
-        let mut bound: smallvec::SmallVec<[BufferBinding; 8]> = smallvec::SmallVec::new();
         for &slot in &step.dispatch.slots {
-            let (raw, id, start) = match slot {
-                Slot::Flag => (&self.gpu.tickets.flag, 0, 0),
-                Slot::Table => match &step.table {
-                    Some(table) => (&table.raw, table.id, 0),
-                    None => return Err(Error::Internal("gpu: a table is missing")),
-                },
-                other => match place(other) {
-                    Some(p) => (&p.buffer.raw, p.buffer.id, p.start() as u64),
-                    None => return Err(Error::Internal("gpu: an operand is missing")),
-                },
-            };
-            let size = (raw.size() - start).min(most);
-            key.extend([id, start, size]);
-            bound.push(BufferBinding { buffer: raw, offset: start, size: std::num::NonZeroU64::new(size) });
+            let (raw, id, start) = bound(self.gpu, step, place, slot)?;
+            key.extend([id, start, self.size(raw, start)]);
         }
-        self.gpu.pipelines.group(&key, || {
-            let entries: Vec<_> = bound
-                .iter()
-                .enumerate()
-                .map(|(i, b)| BindGroupEntry { binding: i as u32, resource: BindingResource::Buffer(b.clone()) })
-                .collect();
+        let mut last = step.last.lock();
+        if let Some((_, group)) = last.as_ref().filter(|(known, _)| *known == key) {
+            return Ok(group.clone());
+        }
+        let group = self.gpu.pipelines.group(&key, || {
+            let mut entries: SmallVec<[BindGroupEntry; 8]> = SmallVec::new();
+            for (&slot, binding) in step.dispatch.slots.iter().zip(0..) {
+                let (buffer, _, offset) = bound(self.gpu, step, place, slot)?;
+                let size = NonZeroU64::new(self.size(buffer, offset));
+                entries
+                    .push(BindGroupEntry { binding, resource: BindingResource::Buffer(BufferBinding { buffer, offset, size }) });
+            }
             let descriptor = BindGroupDescriptor { label: None, layout: &pipeline.layout, entries: &entries };
             self.gpu.made("a kernel's tensors could not be bound", || self.gpu.device.create_bind_group(&descriptor))
-        })
+        })?;
+        *last = Some((key, group.clone()));
+        Ok(group)
+    }
+
+    /// Bytes from a binding's start to the end of its buffer, as many as one binding holds.
+    fn size(&self, raw: &wgpu::Buffer, start: u64) -> u64 {
+        (raw.size() - start).min(self.gpu.max_bytes() as u64)
     }
 
     /// Hands what was recorded to the device, which does it after all that came before.

@@ -1,12 +1,14 @@
 //! How long launches take on a device: each has a pass of its own whose begin and end the device stamps, or where it cannot, a submission
 //! of its own that is waited for.
-use super::device::all_open;
+use super::device::{Gpu, all_open};
 use super::execute::Recording;
+use super::trouble::{Fault, strikes};
 use crate::backend::clock::{Lap, Laps, now};
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 use wgpu::{
@@ -18,8 +20,9 @@ use wgpu::{
 const MAX_LAUNCHES: usize = 512;
 /// Bytes of a stamp.
 const STAMP: u64 = 8;
-/// Sets that are kept to be used again.
+/// Sets that are kept to be used again, and that one submission takes at most: what it launches beyond has no times.
 const MAX_FREE: usize = 4;
+const MAX_SETS: usize = 8;
 /// Bits behind the point of a clock's period.
 const PERIOD_BITS: u32 = 20;
 /// How long another thread may take to pass on what the device has done.
@@ -68,17 +71,16 @@ struct Stamps {
 }
 
 impl Stamps {
-    fn new(device: &wgpu::Device) -> Stamps {
+    fn new(gpu: &Gpu) -> Result<Stamps> {
         let count = 2 * MAX_LAUNCHES as u32;
-        let buffer = |usage| {
-            let size = u64::from(count) * STAMP;
-            device.create_buffer(&BufferDescriptor { label: Some("stamps"), size, usage, mapped_at_creation: false })
-        };
-        Stamps {
-            set: device.create_query_set(&QuerySetDescriptor { label: Some("stamps"), ty: QueryType::Timestamp, count }),
-            resolved: buffer(BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC),
-            staging: buffer(BufferUsages::MAP_READ | BufferUsages::COPY_DST),
-        }
+        let size = u64::from(count) * STAMP;
+        let buffer = |usage| gpu.buffer(&BufferDescriptor { label: Some("stamps"), size, usage, mapped_at_creation: false });
+        let set = QuerySetDescriptor { label: Some("stamps"), ty: QueryType::Timestamp, count };
+        Ok(Stamps {
+            set: gpu.made("a set of stamps", || gpu.device.create_query_set(&set))?,
+            resolved: buffer(BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC)?,
+            staging: buffer(BufferUsages::MAP_READ | BufferUsages::COPY_DST)?,
+        })
     }
 
     /// Has the first `count` stamps brought to where they are read; the receiver hears when they are there.
@@ -104,6 +106,8 @@ impl Stamps {
 /// Stamps on their way.
 #[derive(Debug)]
 struct Flight {
+    /// Its number among those of the device.
+    number: u64,
     stamps: Stamps,
     launches: Vec<u32>,
     laps: Arc<Laps>,
@@ -118,6 +122,8 @@ pub(super) struct Stopwatch {
     period: u128,
     flights: Mutex<Vec<Flight>>,
     free: Mutex<Vec<Stamps>>,
+    /// The number of the next flight.
+    next: AtomicU64,
 }
 
 impl Stopwatch {
@@ -125,11 +131,13 @@ impl Stopwatch {
         let has_clock = features.contains(Features::TIMESTAMP_QUERY);
         let nanoseconds = if has_clock { f64::from(queue.get_timestamp_period()) } else { 0.0 };
         let period = (nanoseconds * f64::from(1u32 << PERIOD_BITS)) as u128;
-        Stopwatch { period, flights: Mutex::default(), free: Mutex::default() }
+        Stopwatch { period, flights: Mutex::default(), free: Mutex::default(), next: AtomicU64::new(0) }
     }
 
-    fn take(&self, device: &wgpu::Device) -> Stamps {
-        self.free.lock().pop().unwrap_or_else(|| Stamps::new(device))
+    /// A free set or a new one; none where the device has no room for it.
+    fn take(&self, gpu: &Gpu) -> Option<Stamps> {
+        let free = self.free.lock().pop();
+        free.or_else(|| Stamps::new(gpu).ok())
     }
 
     fn nanoseconds(&self, ticks: u64) -> u64 {
@@ -163,8 +171,9 @@ impl Stopwatch {
         }
     }
 
-    fn is_landed(&self) -> bool {
-        self.flights.lock().is_empty()
+    /// Whether every flight before this one has landed.
+    fn is_landed(&self, before: u64) -> bool {
+        self.flights.lock().iter().all(|flight| flight.number >= before)
     }
 }
 
@@ -184,8 +193,12 @@ impl Recording<'_> {
         gpu.stopwatch.collect();
         let mut encoder = gpu.device.create_command_encoder(&Default::default());
         let mut flights = Vec::new();
-        for part in parts.chunks(MAX_LAUNCHES) {
-            let stamps = gpu.stopwatch.take(&gpu.device);
+        for (nth, part) in parts.chunks(MAX_LAUNCHES).enumerate() {
+            let Some(stamps) = (if nth < MAX_SETS { gpu.stopwatch.take(gpu) } else { None }) else {
+                let mut pass = encoder.begin_compute_pass(&Default::default());
+                part.iter().for_each(|(_, range)| self.encode(&mut pass, range.clone()));
+                continue;
+            };
             for (i, (_, range)) in part.iter().enumerate() {
                 let timestamp_writes = Some(ComputePassTimestampWrites {
                     query_set: &stamps.set,
@@ -197,7 +210,8 @@ impl Recording<'_> {
             }
             let mapped = stamps.fetch(&mut encoder, 2 * part.len());
             let launches = part.iter().map(|&(launch, _)| launch).collect();
-            flights.push(Flight { stamps, launches, laps: watch.laps.clone(), submitted: 0, mapped });
+            let number = gpu.stopwatch.next.fetch_add(1, Relaxed);
+            flights.push(Flight { number, stamps, launches, laps: watch.laps.clone(), submitted: 0, mapped });
         }
         let commands = self.finished(encoder)?;
         let submitted = now();
@@ -209,17 +223,28 @@ impl Recording<'_> {
 
     /// What must be done once or not at all is one submission; its launches get equal parts of its time.
     fn submit_together(&self, watch: &Watch, parts: &[(u32, Range<usize>)]) -> Result<()> {
-        self.gpu.wait(None)?;
+        self.drained()?;
         let begin = now();
         self.submit_at_once()?;
-        // It is done, whatever the wait ends with.
-        let waited = self.gpu.wait(None);
+        // It is done, whatever the wait ends with: a device that fails later says so to whoever uses it next.
+        if let Err(error) = self.drained() {
+            self.gpu.trouble.note(error);
+            return Ok(());
+        }
         let took = now() - begin;
         for (i, &(launch, _)) in parts.iter().enumerate() {
             let at = |part: usize| begin + took * part as u64 / parts.len() as u64;
             watch.laps.push(Lap { launch, begin: at(i), end: at(i + 1), submitted: None });
         }
-        waited
+        Ok(())
+    }
+
+    /// Waits until the device has nothing more to do.
+    fn drained(&self) -> Result<()> {
+        if strikes(Fault::Land) {
+            return Err(Error::device(format!("{}: earlier work failed", self.gpu.name)));
+        }
+        self.gpu.wait(None)
     }
 
     fn submit_one_by_one(&self, watch: &Watch, parts: Vec<(u32, Range<usize>)>) -> Result<()> {
@@ -239,12 +264,13 @@ impl Recording<'_> {
     }
 }
 
-/// Waits for the stamps that are on their way from every open device. A device that fails has no more to tell.
+/// Waits for the stamps that are on their way from every open device, not for those of what other threads submit meanwhile. A device that
+/// fails has no more to tell.
 pub fn settle_laps() -> Result<()> {
     for gpu in all_open() {
-        let until = Instant::now() + PATIENCE;
+        let (until, before) = (Instant::now() + PATIENCE, gpu.stopwatch.next.load(Relaxed));
         gpu.stopwatch.collect();
-        while !gpu.stopwatch.is_landed() && Instant::now() < until {
+        while !gpu.stopwatch.is_landed(before) && Instant::now() < until {
             match gpu.wait(None) {
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(_) => break,
@@ -278,6 +304,7 @@ mod tests {
             period: (nanoseconds * f64::from(1u32 << PERIOD_BITS)) as u128,
             flights: Mutex::default(),
             free: Mutex::default(),
+            next: AtomicU64::new(0),
         };
         assert_eq!(watch(1.0).nanoseconds(1_700_000_000_000_000_001), 1_700_000_000_000_000_001);
         assert_eq!(watch(52.0).nanoseconds(1 << 36), 52 << 36);
