@@ -42,7 +42,7 @@ pub(super) fn rows(plan: &Plan) -> Vec<LaunchRow> {
             place: temp.and_then(|t| match plan.places[t as usize] {
                 Place::Buffer(b) => Some((b as usize, 0)),
                 Place::Lent { buffer, offset } => Some((buffer as usize, offset)),
-                Place::Arena(offset) => Some((plan.buffers.len(), offset)),
+                Place::Arena(offset) => Some((plan.buffers.len() + offset / plan.page, offset % plan.page)),
                 Place::Leaf(_) => None,
             }),
             shape: o.layout.shape.to_vec(),

@@ -93,6 +93,7 @@ fn finished(
         places: placement.places,
         buffers: placement.buffers,
         arena: placement.arena,
+        page: placement.page,
         peak: peak(&placement.steps),
         steps: placement.steps,
         kept: lowered.kept,

@@ -24,7 +24,8 @@ pub(super) struct Memory {
     device: Device,
     leaves: Vec<LeafPlace>,
     pub buffers: Vec<Option<Buffer>>,
-    arena: Option<Buffer>,
+    /// What temporaries share.
+    pages: Vec<Buffer>,
 }
 
 // SAFETY: a run has its buffers to itself and shares leaves for reading; the plan orders its launches one after the other.
@@ -47,7 +48,7 @@ impl Memory {
                 false => LeafPlace::Gpu(leaf.value.storage.gpu(&pools)?, offset),
             });
         }
-        let mut memory = Memory { device, leaves, buffers: Vec::with_capacity(plan.buffers.len()), arena: None };
+        let mut memory = Memory { device, leaves, buffers: Vec::with_capacity(plan.buffers.len()), pages: Vec::new() };
         let taken = pools.within(room, |pools| memory.take(pools, plan));
         if let Err(error) = taken {
             memory.give_back(&mut pools, plan);
@@ -63,9 +64,9 @@ impl Memory {
             let buffer = pools.take_buffer(bytes);
             self.buffers.push(Some(buffer.map_err(|error| describe(pools, error, "evaluation"))?));
         }
-        if plan.arena > 0 {
-            let arena = pools.take_exact(plan.arena);
-            self.arena = Some(arena.map_err(|error| describe(pools, error, "evaluation"))?);
+        for bytes in plan.pages() {
+            let page = pools.take_exact(bytes);
+            self.pages.push(page.map_err(|error| describe(pools, error, "evaluation"))?);
         }
         Ok(())
     }
@@ -102,7 +103,8 @@ impl Memory {
             Loc::Temp(t) => match plan.places[t as usize] {
                 Place::Leaf(l) => Home::Leaf(l),
                 Place::Arena(offset) => {
-                    Home::Buffer(self.arena.as_ref().ok_or(Error::Internal("plan: the common buffer is gone"))?, offset)
+                    let page = self.pages.get(offset / plan.page).ok_or(Error::Internal("plan: a common buffer is gone"))?;
+                    Home::Buffer(page, offset % plan.page)
                 }
                 Place::Buffer(b) => Home::Buffer(self.buffer(b)?, 0),
                 Place::Lent { buffer, offset } => Home::Buffer(self.buffer(buffer)?, offset),
@@ -137,8 +139,8 @@ impl Memory {
                 pools.give_buffer(bytes, buffer);
             }
         }
-        if let Some(arena) = self.arena {
-            pools.give_exact(plan.arena, arena);
+        for (page, bytes) in self.pages.into_iter().zip(plan.pages()) {
+            pools.give_exact(bytes, page);
         }
     }
 }

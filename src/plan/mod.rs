@@ -100,7 +100,7 @@ impl Launch {
 pub(crate) enum Place {
     /// A buffer of the plan.
     Buffer(u32),
-    /// So many bytes into the buffer that temporaries share.
+    /// So many bytes into the memory that temporaries share.
     Arena(usize),
     /// So many bytes into a buffer of the plan whose own value is written later.
     Lent { buffer: u32, offset: usize },
@@ -133,8 +133,10 @@ pub(crate) struct Plan {
     pub places: Vec<Place>,
     /// Bytes of each buffer's size class.
     pub buffers: Vec<usize>,
-    /// Bytes of the buffer in which temporaries lie at offsets; 0 if there is none.
+    /// Bytes in which temporaries lie at offsets; 0 if there are none.
     pub arena: usize,
+    /// Bytes of each of the buffers that these are made of, but for the last one.
+    pub page: usize,
     /// Bytes that come and go, launch by launch.
     pub steps: Vec<Step>,
     /// The highest sum of living temporaries.
@@ -152,6 +154,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Bytes of the buffers that temporaries share.
+    pub fn pages(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.arena.div_ceil(self.page)).map(|at| self.page.min(self.arena - at * self.page))
+    }
+
     /// Bytes of all its buffers.
     pub fn buffer_bytes(&self) -> usize {
         self.buffers.iter().sum::<usize>() + self.arena

@@ -4,7 +4,8 @@ use super::lend::{Lent, lend};
 use super::lower::{Lowered, Temp};
 use super::program::{Program, in_place};
 use super::{Kept, Launch, Loc, Place, Step};
-use crate::backend::Kernel;
+use crate::backend::{Kernel, gpu};
+use crate::device::Device;
 use crate::layout::Layout;
 use crate::pool::class_bytes;
 use rustc_hash::FxHashMap;
@@ -14,8 +15,9 @@ use smallvec::SmallVec;
 pub(super) struct Placement {
     pub places: Vec<Place>,
     pub buffers: Vec<usize>,
-    /// Bytes of the buffer in which temporaries lie at offsets.
+    /// Bytes in which temporaries lie at offsets, and of each of the buffers that they are made of.
     pub arena: usize,
+    pub page: usize,
     pub steps: Vec<Step>,
     pub overwrites_leaves: bool,
 }
@@ -104,14 +106,14 @@ pub(super) fn place(program: &Program, lowered: &Lowered) -> Placement {
             (lent, of_slot, buffers) = (guests, with_guests, fewer);
         }
     }
-    slots.placement(lowered, buffers, 0, |s| match lent[s] {
+    slots.placement(lowered, buffers, (0, usize::MAX), |s| match lent[s] {
         Some((kept, offset)) => Place::Lent { buffer: of_slot[kept as usize], offset },
         None => Place::Buffer(of_slot[s]),
     })
 }
 
 /// Places them in as little memory as can be: a buffer each for what is kept, in which what has at most `small` bytes may lie before, and
-/// offsets in one buffer for the rest.
+/// offsets in common memory for the rest.
 pub(super) fn place_tightly(program: &Program, lowered: &Lowered, small: usize) -> Placement {
     let slots = Slots::new(program, lowered);
     let mut in_common = match program.device.is_cpu() {
@@ -131,12 +133,19 @@ pub(super) fn place_tightly(program: &Program, lowered: &Lowered, small: usize) 
     }
     let ending: Vec<Slot> = in_common.iter().filter(|slot| slot.to != FOREVER).copied().collect();
     let least = peak(&steps(&ending, lowered.launches.len()));
-    let (offsets, arena) = offsets(&in_common, least);
-    slots.placement(lowered, buffers, arena, |s| match (lent[s], slots.slots[s].to) {
+    let page = page_bytes(program.device);
+    let (offsets, arena) = offsets(&in_common, least, page);
+    slots.placement(lowered, buffers, (arena, page), |s| match (lent[s], slots.slots[s].to) {
         (Some((kept, offset)), _) => Place::Lent { buffer: of_slot[kept as usize], offset },
         (None, FOREVER) => Place::Buffer(of_slot[s]),
         (None, _) => Place::Arena(offsets[s]),
     })
+}
+
+/// Bytes of the largest buffer that a device makes.
+fn page_bytes(device: Device) -> usize {
+    let adapter = device.gpu_index().and_then(|index| gpu::gpu(index).ok());
+    adapter.map_or(usize::MAX, |adapter| adapter.max_buffer_bytes())
 }
 
 /// The slots with as much memory for each that ends that the next can begin at a multiple of `step`: a binding that had to start before its
@@ -208,7 +217,13 @@ impl<'a> Slots<'a> {
         slots
     }
 
-    fn placement(&self, lowered: &Lowered, buffers: Vec<usize>, arena: usize, of_slot: impl Fn(usize) -> Place) -> Placement {
+    fn placement(
+        &self,
+        lowered: &Lowered,
+        buffers: Vec<usize>,
+        (arena, page): (usize, usize),
+        of_slot: impl Fn(usize) -> Place,
+    ) -> Placement {
         let place = |home: &Option<Home>| match home {
             Some(Home::Slot(s)) => of_slot(*s as usize),
             Some(Home::Leaf(l)) => Place::Leaf(*l),
@@ -216,7 +231,7 @@ impl<'a> Slots<'a> {
         };
         let places = self.homes.iter().map(place).collect();
         let steps = steps(&self.slots, lowered.launches.len());
-        Placement { places, buffers, arena, steps, overwrites_leaves: self.overwrites_leaves }
+        Placement { places, buffers, arena, page, steps, overwrites_leaves: self.overwrites_leaves }
     }
 
     /// Finds homes for the outputs of launch `s`.
@@ -355,7 +370,7 @@ pub(super) mod tests {
                 prop_assert!(whole.bytes >= slot.bytes && (slot.to != FOREVER || whole.bytes == slot.bytes));
                 prop_assert!(place.is_none_or(|(_, offset)| offset % BINDING_STEP == 0));
             }
-            prop_assert!(offsets(&whole, 0).0.iter().all(|offset| offset % BINDING_STEP == 0));
+            prop_assert!(offsets(&whole, 0, 4096).0.iter().all(|offset| offset % BINDING_STEP == 0));
         }
     }
 }

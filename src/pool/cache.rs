@@ -2,7 +2,7 @@
 
 use super::size_class::{class_at, class_bytes, class_index};
 
-/// Buffers of exact sizes that are kept free at most.
+/// Exact sizes of which buffers are kept free at most.
 const MAX_EXACT: usize = 4;
 
 /// Free buffers by size class. A request is served only from its own class, so a buffer's size never has to be stored.
@@ -52,8 +52,14 @@ impl<B> BufferCache<B> {
     /// Keeps a free buffer of exactly so many bytes; gives the bytes of those that it drops instead.
     pub fn put_exact(&mut self, bytes: usize, buffer: B) -> usize {
         self.exact.push((bytes, buffer));
-        let more = self.exact.len().saturating_sub(MAX_EXACT);
-        let dropped = self.exact.drain(..more).map(|(size, _)| size).sum();
+        let is_first = |&(at, &(size, _)): &(usize, &(usize, B))| self.exact[..at].iter().all(|&(other, _)| other != size);
+        let mut dropped = 0;
+        if self.exact.iter().enumerate().filter(is_first).count() > MAX_EXACT {
+            let oldest = self.exact[0].0;
+            let before = self.exact.len();
+            self.exact.retain(|&(size, _)| size != oldest);
+            dropped = (before - self.exact.len()) * oldest;
+        }
         self.bytes = self.bytes + bytes - dropped;
         dropped
     }
@@ -110,6 +116,10 @@ mod tests {
         assert_eq!((1..=6).map(|n| cache.put_exact(n, 5)).sum::<usize>(), 3);
         assert_eq!((cache.trim(), cache.cached_bytes()), (64 + 18, 0));
         assert_eq!(cache.take(64), None);
+        // Buffers of one size belong together.
+        assert_eq!((0..6).map(|_| cache.put_exact(7, 6)).sum::<usize>(), 0);
+        assert_eq!((1..=4).map(|n| cache.put_exact(n, 7)).sum::<usize>(), 42);
+        assert_eq!((cache.take_exact(7), cache.cached_bytes()), (None, 10));
     }
 
     #[test]

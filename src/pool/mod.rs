@@ -16,5 +16,5 @@ pub use cache::BufferCache;
 pub use error::PoolError;
 pub use handle::{Handle, PoolId, PoolKind};
 pub use owners::{Allocator, Pools};
-pub use size_class::{class_bytes, class_index};
+pub use size_class::{class_bytes, class_index, largest_class};
 pub use stats::{ScopeId, Stats, own_bytes};

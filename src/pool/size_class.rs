@@ -16,6 +16,12 @@ pub fn class_bytes(bytes: usize) -> usize {
     bytes.max(1).checked_add(step - 1).map_or(usize::MAX, |padded| padded & !(step - 1))
 }
 
+/// The largest class that has no more than so many bytes, the smallest class if there is none.
+pub fn largest_class(most: usize) -> usize {
+    let step = if most <= SMALL_LIMIT { SMALL_STEP } else { 1 << (most.ilog2() - SPLIT_BITS) };
+    (most & !(step - 1)).max(SMALL_STEP)
+}
+
 /// The position of a request's class among all classes, counted from the smallest: dense, so that it indexes a table.
 #[inline]
 pub fn class_index(bytes: usize) -> usize {
@@ -64,6 +70,14 @@ mod tests {
             } else {
                 prop_assert!(waste < 64 || bytes == 0);
             }
+        }
+
+        #[test]
+        fn test_g03_no_class_lies_between_the_largest_within_a_limit_and_the_limit(bytes in sizes()) {
+            let largest = largest_class(bytes.max(64));
+            prop_assert!(largest <= bytes.max(64) && class_bytes(largest) == largest);
+            // No class ends at the last number there is.
+            prop_assert!(class_bytes(largest + 1) > bytes || bytes == usize::MAX);
         }
 
         #[test]

@@ -252,14 +252,17 @@ def test_B01_what_still_comes_from_the_host_does_not_stop_a_budget():
     assert estimate.kernels > 0
 
 
-@pytest.mark.promise("G03", "B01")
-def test_G03_a_value_of_the_largest_binding_is_whole_at_an_offset_too():
+@pytest.mark.promise("G03", "B01", "B04")
+@pytest.mark.parametrize(("limit", "most"), [("AGTAPE_MAX_BINDING", 1 << 16), ("AGTAPE_MAX_BUFFER", 5 << 15)])
+def test_G03_values_of_the_largest_binding_and_budgets_beyond_the_largest_buffer_are_whole(limit, most):
+    # Buffers of the second limit hold two such values and a half: what a budget lays side by side takes several of them.
     printed = run_python(
         """
         import agtape as ag
         import numpy as np
+        from agtape import _core
 
-        rng = np.random.default_rng(0)
+        pages, rng = [], np.random.default_rng(0)
         ws = [rng.normal(size=(128, 128)).astype(np.float32) / 12 for _ in range(6)]
         x = rng.normal(size=(128, 128)).astype(np.float32)
 
@@ -276,17 +279,72 @@ def test_G03_a_value_of_the_largest_binding_is_whole_at_an_offset_too():
                     h = ag.tanh(ag.softmax(h @ w, -1) * scale) * 20.0
                 loss = (h * h).sum() * scale
             loss.backward()
+            if spare:
+                plan = ag.last_plan()
+                assert plan.peak_bytes == plan.measured_peak_bytes <= budget
+                shared = {}
+                for launch in _core.last_plan_launches():
+                    for operand in launch["outs"] + launch["scratch"]:
+                        if operand["place"] and not operand["is_kept"]:
+                            end = operand["place"][1] + int(np.prod(operand["shape"])) * operand["item_bytes"]
+                            shared[operand["place"][0]] = max(shared.get(operand["place"][0], 0), end)
+                assert not IS_BUFFER or max(shared.values()) <= MOST, shared
+                pages.append(len(shared))
             return [leaf.grad.numpy() for leaf in leaves]
 
         expected = gradients("cpu", None)
         for spare in (14 << 16, 16 << 16, 24 << 16):
             for a, b in zip(gradients("gpu", spare), expected):
                 np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * np.abs(b).max())
+        assert not IS_BUFFER or max(pages) > 2
         print("whole")
-        """,
-        AGTAPE_MAX_BINDING=str(1 << 16),
+        """.replace("MOST", str(most)).replace("IS_BUFFER", str(limit == "AGTAPE_MAX_BUFFER")),
+        **{limit: str(most)},
     )
     assert printed == "whole\n"
+
+
+@pytest.mark.promise("G03")
+def test_G03_a_tensor_beyond_the_largest_buffer_is_refused_with_sizes_and_the_way_out():
+    printed = run_python(
+        """
+        import agtape as ag
+        from agtape import _core
+
+        most = _core.adapter_limits("gpu")["max_bytes"]
+        # The largest size of buffers that is made, below a limit that is none.
+        assert most == 90112, most
+        assert ag.rand(most // 4, device="gpu").astype("int32").sum().item() == 0
+        try:
+            ag.rand(most // 4 + 1, device="gpu").sum().item()
+        except MemoryError as error:
+            print(error)
+        """,
+        AGTAPE_MAX_BUFFER="98000",
+    )
+    assert "90116 bytes is larger than gpu can bind at once, 90112 bytes: split it, or keep it on the CPU" in printed
+
+
+@pytest.mark.promise("B04")
+@pytest.mark.parametrize("columns", [1024, 1025])
+def test_B04_products_that_end_in_their_kernel_or_behind_it_take_what_was_planned(columns):
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: ag.param(rng.normal(size=shape).astype(np.float32), device="gpu")  # noqa: E731
+    x, w, b = draw(1024, 4), draw(4, columns), draw(columns)
+    ag.eval(x, w, b)
+    held, value = ag.memory_stats("gpu").active, 1024 * 1025 * 4
+    with ag.grad_tape(budget=held + 6 * value):
+        y = F.gelu(x @ w + b)
+        ag.eval(y)
+        plan = ag.last_plan()
+        # The product takes nothing beside what becomes of it and what gradient rules need.
+        assert plan.peak_bytes == plan.measured_peak_bytes <= held + 2.3 * value
+        loss = (y * y).mean()
+    loss.backward()
+    plan = ag.last_plan()
+    assert plan.peak_bytes == plan.measured_peak_bytes
+    expected = 1024 * columns
+    assert y.shape == (1024, columns) and loss.item() * expected == pytest.approx((y.numpy() ** 2).sum(), rel=1e-4)
 
 
 @pytest.mark.promise("M09")

@@ -11,6 +11,7 @@ use crate::backend::clock::{Duty, OnDuty};
 use crate::backend::cpu;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::pool::largest_class;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -141,16 +142,22 @@ fn features(available: Features) -> Features {
     features
 }
 
+/// Most bytes of a tensor: what one binding holds, and what a buffer of the tensor's size class may have.
+fn max_bytes(limits: &Limits) -> usize {
+    let buffer = largest_class(usize::try_from(limits.max_buffer_size).unwrap_or(usize::MAX));
+    buffer.min(usize::try_from(limits.max_storage_buffer_binding_size).unwrap_or(usize::MAX)) & !3
+}
+
 impl Gpu {
     fn open(index: usize) -> Result<Gpu> {
         let adapter = &adapters()[index];
         let name = if index == 0 { "gpu".to_owned() } else { format!("gpu:{index}") };
         let features = features(adapter.features());
         let mut limits = adapter.limits();
-        // A test switch: what an adapter with small bindings does.
-        if let Some(bytes) = std::env::var("AGTAPE_MAX_BINDING").ok().and_then(|bytes| bytes.parse().ok()) {
-            limits.max_storage_buffer_binding_size = limits.max_storage_buffer_binding_size.min(bytes);
-        }
+        // Test switches: what an adapter with small bindings or buffers does.
+        let most = |variable: &str| std::env::var(variable).ok().and_then(|bytes| bytes.parse().ok()).unwrap_or(u64::MAX);
+        limits.max_storage_buffer_binding_size = limits.max_storage_buffer_binding_size.min(most("AGTAPE_MAX_BINDING"));
+        limits.max_buffer_size = limits.max_buffer_size.min(most("AGTAPE_MAX_BUFFER"));
         let opened = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
             label: Some("agtape"),
             required_features: features,
@@ -178,6 +185,7 @@ impl Gpu {
             max_groups: limits.max_compute_workgroups_per_dimension,
             max_immediates: limits.max_immediate_size,
             workgroup_bytes: limits.max_compute_workgroup_storage_size,
+            max_bytes: max_bytes(&limits),
             is_software: info.is_software,
         };
         let pipelines = Pipelines::new(&device, &name, &raw, features);
@@ -212,8 +220,12 @@ impl Gpu {
 
     /// The largest buffer that one kernel can use as a whole, in bytes.
     pub fn max_bytes(&self) -> usize {
-        let binding = self.limits.max_storage_buffer_binding_size;
-        (self.limits.max_buffer_size.min(binding) & !3) as usize
+        self.caps.max_bytes
+    }
+
+    /// The largest buffer that the device makes, in bytes: a multiple of what bindings start at.
+    pub fn max_buffer_bytes(&self) -> usize {
+        usize::try_from(self.limits.max_buffer_size).unwrap_or(usize::MAX) & !255
     }
 
     /// Refuses a tensor that no kernel could use as a whole.

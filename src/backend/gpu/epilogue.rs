@@ -3,9 +3,14 @@ use super::codegen::{self, Epilogue};
 use super::family::product;
 use super::launch::{Slot, Steps, View};
 use crate::backend::expr::{Expr, Src};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::{elems, strides};
 use smallvec::SmallVec;
+
+/// Elements of a product up to which what follows is computed in its kernel. More of them take longer there than to be read again by a
+/// kernel of their own: registers that hold it are missing where the product is computed, while a small product saves a launch.
+const MAX_ENDED: usize = 1 << 20;
 
 /// Adds the dispatches of a product of the first two inputs with an expression over it, its input 0, and over the other inputs.
 pub fn prepare(expr: &Expr, steps: &mut Steps) -> Result<()> {
@@ -15,11 +20,18 @@ pub fn prepare(expr: &Expr, steps: &mut Steps) -> Result<()> {
     let own = strides(shape);
     let mut ins = vec![View { slot: Slot::Out(0), dtype: expr.inputs[0], shape, strides: &own }];
     ins.extend_from_slice(others);
-    if let Some(epilogue) = codegen::ending(expr, shape, &ins, outs, steps.caps)? {
+    let ending = match elems(shape) <= MAX_ENDED {
+        true => codegen::ending(expr, shape, &ins, outs, steps.caps)?,
+        false => None,
+    };
+    if let Some(epilogue) = ending {
         return multiply(steps, factors, &of_product, ins[0], Some(&epilogue));
     }
-    // The product goes to the output that it is, if there is one, else to scratch.
-    ins[0].slot = match expr.outputs.iter().position(|&(src, _)| src == Src::Input(0)) {
+    // The product goes to the output that it is, if there is one, else to one that takes as many bytes: it is read element by element
+    // where that is written; else to scratch.
+    let is_it = |&(src, _): &(Src, DType)| src == Src::Input(0);
+    let holds_it = |&(_, dtype): &(Src, DType)| dtype == expr.inputs[0];
+    ins[0].slot = match expr.outputs.iter().position(is_it).or_else(|| expr.outputs.iter().position(holds_it)) {
         Some(o) => outs[o].slot,
         None => steps.scratch(elems(shape) * expr.inputs[0].size_bytes()),
     };

@@ -28,11 +28,18 @@ pub struct Caps {
     pub max_immediates: u32,
     /// Bytes of workgroup memory.
     pub workgroup_bytes: u32,
+    /// Most bytes of a tensor, and of what a kernel needs beside its tensors.
+    pub max_bytes: usize,
     /// A processor that plays a GPU: small tiles.
     pub is_software: bool,
 }
 
 impl Caps {
+    /// In how many parts something may be computed that takes so many bytes for each, of as many as are wanted; one, if no more.
+    pub fn parts(&self, wanted: usize, bytes_each: usize) -> usize {
+        wanted.min(self.max_bytes / bytes_each.max(1)).max(1)
+    }
+
     /// 32-bit words of changing numbers that an expression may read besides where its tensors begin.
     pub fn arg_words(&self) -> usize {
         (self.max_immediates as usize / 4).saturating_sub(MAX_BINDINGS + OTHER_WORDS)

@@ -70,7 +70,7 @@ impl Gpu {
     /// Reads without counting.
     pub(super) fn read(&self, raw: &wgpu::Buffer, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let mut at = offset;
-        for piece in bytes.chunks_mut(PIECE_TO_HOST) {
+        for piece in bytes.chunks_mut(self.piece()) {
             // Copies go by words; what stands before and after the piece in them is skipped.
             let first = at & !3;
             let end = (at + piece.len()).next_multiple_of(4).min(raw.size() as usize);
@@ -80,6 +80,11 @@ impl Gpu {
             at += piece.len();
         }
         Ok(())
+    }
+
+    /// Bytes that are read at a time: a buffer of twice as many can be made.
+    fn piece(&self) -> usize {
+        PIECE_TO_HOST.min(1 << (self.max_buffer_bytes() / 2).ilog2())
     }
 
     fn read_words(&self, raw: &wgpu::Buffer, first: usize, len: usize, take: &mut dyn FnMut(&[u8])) -> Result<()> {

@@ -86,12 +86,13 @@ pub struct Split {
 }
 
 impl Split {
-    /// Enough parts to fill a large device, but none so short that combining them costs more.
-    pub fn of(form: &Form) -> Split {
+    /// Enough parts to fill a large device, but none so short that combining them costs more, and of as many as are wanted no more than
+    /// `limited` gives.
+    pub fn of(form: &Form, limited: impl Fn(usize) -> usize) -> Split {
         let whole = Split::whole(form);
         let turns = form.reduced.div_ceil(whole.threads * LANES);
         let workgroups = form.outputs().div_ceil(whole.across()).max(1);
-        let parts = (turns / PART_TURNS).min(WORKGROUPS / workgroups).max(1);
+        let parts = limited((turns / PART_TURNS).min(WORKGROUPS / workgroups).max(1));
         let length = form.reduced.div_ceil(parts).next_multiple_of(whole.threads * LANES);
         Split { parts: form.reduced.div_ceil(length.max(1)).max(1), length: length.max(1), ..whole }
     }
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     fn split(shape: &[usize], mask: u32) -> Split {
-        Split::of(&Form::new(shape, mask).unwrap())
+        Split::of(&Form::new(shape, mask).unwrap(), |parts| parts)
     }
 
     #[test]
@@ -140,9 +141,18 @@ mod tests {
         for dims in [[3, 70_000], [70_000, 3], [1000, 1000]] {
             for mask in 1..4 {
                 let form = Form::new(&dims, mask).unwrap();
-                let s = Split::of(&form);
+                let s = Split::of(&form, |parts| parts);
                 assert!(s.parts * s.length >= form.reduced && (s.parts - 1) * s.length < form.reduced, "{dims:?} {mask}");
             }
+        }
+    }
+
+    #[test]
+    fn test_g03_parts_are_as_many_as_there_is_room_for() {
+        let form = Form::new(&[1 << 24], 1).unwrap();
+        for most in [1, 7, 100] {
+            let limited = Split::of(&form, |parts| parts.min(most));
+            assert!(limited.parts <= most && limited.parts * limited.length >= 1 << 24, "{limited:?}");
         }
     }
 

@@ -29,14 +29,15 @@ pub fn reduce(kind: ReduceKind, mask: u32, expr: &Expr, steps: &mut Steps) -> Re
     let form = Form::new(steps.shape, mask)?;
     let count = if kind == ReduceKind::Mean { form.reduced } else { 1 };
     let out = steps.out_rounded(0, false);
-    let split = Split::of(&form);
+    let part_bytes = fold.fields.len() * 4;
+    let split = Split::of(&form, |parts| steps.caps.parts(parts, form.outputs() * part_bytes));
     if split.parts == 1 {
         let to = Target::Result { out, count };
         let dispatch = elements(expr, &fold, &form, split, &to, steps)?;
         steps.push(dispatch);
         return Ok(());
     }
-    let slot = steps.scratch(form.outputs() * split.parts * fold.fields.len() * 4);
+    let slot = steps.scratch(form.outputs() * split.parts * part_bytes);
     let first = elements(expr, &fold, &form, split, &Target::Parts(slot), steps)?;
     steps.push(first);
     let rest = form.with_reduced(split.parts);

@@ -94,7 +94,7 @@ fn test_g01_epilogues_in_the_product_give_the_bits_of_a_dispatch_behind_it() {
 fn test_g01_epilogues_of_large_tiles_and_of_sums_cut_in_parts() {
     let caps = Caps { is_software: false, workgroup_bytes: 32 << 10, ..device().caps };
     let mut draw = Draw(31);
-    for (m, k, n) in [(1500, 24, 1411), (5, 2000, 7), (1, 6000, 70)] {
+    for (m, k, n) in [(1000, 24, 1041), (5, 2000, 7), (1, 6000, 70)] {
         check(&mut draw, &[m, k], &[k, n], &[m, n], &ALL[1..3], caps);
     }
 }
@@ -121,4 +121,30 @@ fn test_an_epilogue_takes_a_dispatch_only_where_it_must() {
         let made = prepare(&kernel, &shape, &ins, &[view(Slot::Out(0), DType::F16)], Caps { f16, ..caps }).unwrap();
         assert_eq!(made.dispatches.len(), if f16 { 1 } else { 2 });
     }
+}
+
+#[test]
+fn test_g01_large_products_are_followed_by_a_kernel_of_their_own_without_more_memory() {
+    let caps = device().caps;
+    let made = |n: usize, outputs: &[(Src, DType)]| {
+        let (k, m) = (4, 1 << 10);
+        let (a, b, shape) = ([m, k], [k, n], [m, n]);
+        let (a_steps, b_steps, own) = (strides(&a), strides(&b), strides(&shape));
+        let view = |slot| View { slot, dtype: DType::F32, shape: &shape, strides: &own };
+        let ins = [
+            View { slot: Slot::In(0), dtype: DType::F32, shape: &a, strides: &a_steps },
+            View { slot: Slot::In(1), dtype: DType::F32, shape: &b, strides: &b_steps },
+            view(Slot::In(2)),
+            view(Slot::In(3)),
+        ];
+        let outs: Vec<View> = outputs.iter().enumerate().map(|(o, &(_, dtype))| View { dtype, ..view(Slot::Out(o)) }).collect();
+        prepare(&Kernel::MatMul(expr(outputs)), &shape, &ins, &outs, caps).unwrap()
+    };
+    let one = [ALL[1]];
+    let (small, large) = (made(1 << 10, &one), made((1 << 10) + 1, &one));
+    assert_eq!((small.dispatches.len(), large.dispatches.len()), (1, 2));
+    assert!(small.scratch.is_empty() && large.scratch.is_empty());
+    let mut draw = Draw(32);
+    check(&mut draw, &[1030, 3], &[3, 1025], &[1030, 1025], &ALL[1..3], caps);
+    check(&mut draw, &[1030, 3], &[3, 1025], &[1030, 1025], &one, caps);
 }

@@ -1,7 +1,7 @@
 //! Positions of the largest or smallest elements: lines along any axis, long ones in parts.
 use super::super::catalog::arg_extreme::{Stage, arg_extreme};
 use super::super::catalog::rows::{LANES, Threads};
-use super::super::launch::{Slot, Steps, Word};
+use super::super::launch::{Caps, Slot, Steps, Word};
 use super::super::text::Elem;
 use super::rows::{groups, lanes, rows};
 use crate::error::{Error, Result};
@@ -11,6 +11,8 @@ use crate::shape::elems;
 const FEW: usize = 64;
 /// Most parts of a line.
 const MOST_PARTS: usize = 256;
+/// Bytes of the best element of a part.
+const BEST_BYTES: usize = 12;
 /// Elements that a thread looks at before a line is worth cutting.
 const OWN: usize = 64;
 
@@ -44,12 +46,12 @@ pub fn prepare(largest: bool, axis: usize, steps: &mut Steps) -> Result<()> {
         (flat.slot, flat.elem, flat.offset(), Word::Fixed((n * inner) as u32))
     };
     let threads = if inner == 1 { Threads::along(lanes(n, count)) } else { across(n, count) };
-    let whole = Lines { slot, elem, at, count, n, step, inner, parts: parts(n, count, threads) };
+    let whole = Lines { slot, elem, at, count, n, step, inner, parts: parts(n, count, threads, steps.caps) };
     let y = steps.out(0, false);
     if whole.parts == 1 {
         return search(steps, largest, Stage::Whole, threads, &whole, y.slot, y.offset());
     }
-    let best = steps.scratch(count * whole.parts * 12);
+    let best = steps.scratch(count * whole.parts * BEST_BYTES);
     search(steps, largest, Stage::Parts, threads, &whole, best, Word::Offset(best, 4))?;
     // The best of the parts lie part by part.
     let last = Lines {
@@ -74,13 +76,13 @@ fn across(n: usize, count: usize) -> Threads {
 }
 
 /// Into how many parts lines are cut, so that there are workgroups enough.
-fn parts(n: usize, count: usize, threads: Threads) -> usize {
+fn parts(n: usize, count: usize, threads: Threads, caps: Caps) -> usize {
     let groups = count.div_ceil(threads.rows() as usize);
     let worth = n / (threads.lanes as usize * OWN);
     if groups >= FEW || worth < 2 {
         return 1;
     }
-    let parts = worth.min(4 * FEW / groups).min(MOST_PARTS);
+    let parts = caps.parts(worth.min(4 * FEW / groups).min(MOST_PARTS), count * BEST_BYTES);
     // None of them is empty.
     n.div_ceil(n.div_ceil(parts))
 }

@@ -236,7 +236,8 @@ impl Product {
         if caps.is_software {
             return 1;
         }
-        (busy / (groups * self.items())).min(self.k / own).clamp(1, MOST_SPLITS)
+        let wanted = (busy / (groups * self.items())).min(self.k / own).min(MOST_SPLITS);
+        caps.parts(wanted, self.m * self.n * self.items() * 4)
     }
 
     /// The tile that should be fastest, and the parts of the sums.

@@ -93,7 +93,8 @@ fn input(steps: &mut Steps, o: &Operands, weight: Option<Rows>) -> Result<()> {
 fn columns(steps: &mut Steps, o: &Operands, wanted: u8) -> Result<()> {
     let blocks = o.n.div_ceil(COLUMNS);
     let most = o.count.div_ceil(4 * COLUMN_THREADS).max(1);
-    let span = o.count.div_ceil(BUSY.div_ceil(blocks).min(most)).max(1);
+    let chunks = steps.caps.parts(BUSY.div_ceil(blocks).min(most), 2 * o.n * 4);
+    let span = o.count.div_ceil(chunks).max(1);
     let chunks = o.count.div_ceil(span);
     let sums = steps.scratch(2 * chunks * o.n * 4);
     let mut words = [o.g, o.x, o.rstd].iter().flat_map(Rows::words).collect::<Vec<_>>();

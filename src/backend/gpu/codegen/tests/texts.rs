@@ -17,6 +17,7 @@ const CAPS: Caps = Caps {
     max_groups: 65_535,
     max_immediates: 256,
     workgroup_bytes: 16_384,
+    max_bytes: 1 << 27,
     is_software: true,
 };
 

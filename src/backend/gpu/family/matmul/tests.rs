@@ -170,3 +170,12 @@ fn test_g01_products_by_medium_and_large_tiles() {
     as_on_a_large_one(1000, 40, 1010, Some(MEDIUM));
     as_on_a_large_one(1500, 40, 1411, Some(SHALLOW));
 }
+
+#[test]
+fn test_g03_parts_of_sums_take_no_more_than_a_binding() {
+    // 128 x 128 of two parts would take twice the largest binding.
+    let caps = large(device().caps);
+    let splits = |caps| sized(128, 128, 128).choose(caps).1;
+    assert_eq!((splits(caps), splits(Caps { max_bytes: 1 << 16, ..caps })), (2, 1));
+    assert_eq!(splits(Caps { max_bytes: 1 << 17, ..caps }), 2);
+}

@@ -105,6 +105,7 @@ fn test_threads_keep_rows_where_there_is_work_enough() {
         max_groups: 65_535,
         max_immediates: 256,
         workgroup_bytes: 48 << 10,
+        max_bytes: 1 << 31,
         is_software: false,
     };
     let of = |n, count| {
