@@ -8,6 +8,7 @@ import argparse
 import time
 
 import agtape as ag
+import numpy as np
 
 try:
     import torch
@@ -66,6 +67,30 @@ def products(device):
         beside(f"matmul {n} NN", "TFLOP/s", work, lambda a=a, b=b: a @ b, lambda p=p, q=q: p @ q, count)
         beside(f"matmul {n} NT", "TFLOP/s", work, lambda a=a, b=b: a @ b.T, lambda p=p, q=q: p @ q.T, count)
         beside(f"matmul {n} TN", "TFLOP/s", work, lambda a=a, b=b: a.T @ b, lambda p=p, q=q: p.T @ q, count)
+
+
+def precisions(device, rows=64):
+    """Products of f32 in TFLOP/s in both precisions, with the error of some rows: relative Frobenius norm, and the largest error of an
+    element relative to the product of magnitudes."""
+    rng = np.random.default_rng(0)
+    for n in (512, 1024, 2048, 4096, 8192):
+        x, y = (rng.standard_normal((n, n), np.float32) for _ in range(2))
+        a, b = (ag.tensor(z, device=device) for z in (x, y))
+        at, bt = (ag.tensor(np.ascontiguousarray(z.T), device=device).T for z in (x, y))
+        chosen = rng.choice(n, rows, replace=False)
+        exact = x[chosen].astype(np.float64) @ y.astype(np.float64)
+        magnitude = np.abs(x[chosen], dtype=np.float64) @ np.abs(y, dtype=np.float64)
+        for layout, left, right in (("NN", a, b), ("NT", a, bt), ("TN", at, b)):
+            for precision in ("highest", "high"):
+                with ag.options(matmul_precision=precision):
+                    ms = each_ms(lambda p=left, q=right: ag.eval(p @ q), ag.synchronize, 20 if n < 4096 else 5)
+                    error = (left @ right).numpy()[chosen] - exact
+                norm, most = np.linalg.norm(error) / np.linalg.norm(exact), np.max(np.abs(error) / magnitude)
+                print(
+                    f"matmul {n} {layout} {precision:8} {ms:9.4f} ms {2 * n**3 / 1e9 / ms:7.1f} TFLOP/s   "
+                    f"error {norm:.1e}, of an element {most:.1e}",
+                    flush=True,
+                )
 
 
 def bandwidth(device, n=1 << 27):
@@ -212,10 +237,16 @@ def main():
     """Print every figure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="gpu")
-    device = parser.parse_args().device
+    parser.add_argument("--only", choices=["launches", "products", "precisions", "bandwidth", "flat_memory"])
+    given = parser.parse_args()
+    device = given.device
     print(next(a for a in ag.adapters() if a.device == device))
+    if given.only:
+        globals()[given.only](device)
+        return
     launches(device)
     products(device)
+    precisions(device)
     bandwidth(device)
     flat_memory(device)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from agtape import _core
-from agtape.options import restore_words, saved_words
 
 
 class World:
@@ -31,7 +30,7 @@ class World:
         # As a dict it is known of every kind of generator that may have been put in the place of NumPy's global one.
         self._random, self._numpy = random.getstate(), np.random.get_state(legacy=False)
         self.ours = _core.get_rng_state()
-        self._plans, self._words, self._device = _core.get_options(), saved_words(), _core.get_default_device()
+        self._plans, self._device = _core.get_options(), _core.get_default_device()
         self._choice = _core.choose_device(None)
         _core.choose_device(self._choice)
 
@@ -49,7 +48,6 @@ class World:
         if ours:
             _core.set_rng_state(self.ours)
         _core.set_options(**self._plans)
-        restore_words(self._words)
         _core.choose_device(self._choice)
         if _core.get_default_device() != self._device:
             _core.choose_device(self._device)

@@ -5,8 +5,8 @@ import threading
 
 from agtape import _core
 
-_PRECISIONS = ("highest", "high")
-_KEPT = threading.local()
+_PRECISIONS = ("highest", "high", "medium")
+_EXPECTED = "'highest', 'high' or 'medium'"
 
 
 class options:
@@ -19,7 +19,10 @@ class options:
             nothing twice.
         resident_grads: whether `.grad` stays on the device; else backward leaves read-only NumPy arrays of equal numbers there
             (tensors still, where the gradients' own computation is recorded).
-        matmul_precision: "highest" or "high"; on the CPU both are the former.
+        matmul_precision: how exact products of float32 on a GPU are at least: "highest" (as float32), "high" (11 significant bits of
+            each element, the range of float32, sums in float32) or "medium" (8 bits; computed as "high"). The CPU, and adapters
+            without cooperative matrices, compute all of them as "highest". A product and its gradients keep what is in force when
+            the product is called.
         source_lines: whether every op remembers the line that called it, for reports and out-of-memory errors; costs some
             microseconds an op.
 
@@ -58,24 +61,22 @@ class options:
             if value is not None and not isinstance(value, bool):
                 raise TypeError(f"options: {name} is {value!r}; expected True or False")
         if matmul_precision not in (None, *_PRECISIONS):
-            raise ValueError(f"options: matmul_precision is {matmul_precision!r}; expected 'highest' or 'high'")
+            raise ValueError(f"options: matmul_precision is {matmul_precision!r}; expected {_EXPECTED}")
         self._core = {
             "fuse": fuse,
             "plan_cache": plan_cache,
             "resident_grads": resident_grads,
             "deterministic": deterministic,
+            "matmul_precision": matmul_precision,
         }
-        self._words = {"matmul_precision": matmul_precision}
         self._lines = source_lines
         self._former = []
 
     def __enter__(self):
-        words = _words()
         lines = _core.get_source_lines()
         if self._lines is not None:
             _core.set_source_lines(self._lines)
-        self._former.append((threading.get_ident(), _core.set_options(**self._core), dict(words), lines))
-        words.update({name: value for name, value in self._words.items() if value is not None})
+        self._former.append((threading.get_ident(), _core.set_options(**self._core), lines))
         return self
 
     def __exit__(self, *_exception):
@@ -84,10 +85,9 @@ class options:
         last = max((i for i, entry in enumerate(self._former) if entry[0] == here), default=None)
         if last is None:
             raise RuntimeError("options: a scope must be left on the thread that entered it")
-        _, former, words, lines = self._former.pop(last)
+        _, former, lines = self._former.pop(last)
         _core.set_source_lines(lines)
         _core.set_options(**{name: former[name] for name in self._core})
-        _words().update(words)
         return False
 
     @property
@@ -108,7 +108,7 @@ class options:
     @property
     def matmul_precision(self):
         """The precision of matrix products."""
-        return _words()["matmul_precision"]
+        return _core.get_options()["matmul_precision"]
 
     @property
     def resident_grads(self):
@@ -125,30 +125,6 @@ class options:
         return f"options({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
-def _words():
-    """This thread's options that no plan depends on in this version."""
-    if not hasattr(_KEPT, "words"):
-        _KEPT.words = dict(_DEFAULT_WORDS)
-    return _KEPT.words
-
-
-def saved_words():
-    """A copy of this thread's options that no plan depends on.
-
-    >>> saved_words()["matmul_precision"]
-    'highest'
-    """
-    return dict(_words())
-
-
-def restore_words(words):
-    """Puts back what `saved_words` gave.
-
-    >>> restore_words(saved_words())
-    """
-    _words().update(words)
-
-
 def _switch(name):
     """An environment variable as True, False or None if it is not set."""
     text = os.environ.get(name)
@@ -162,14 +138,14 @@ def _switch(name):
 def _precision():
     word = os.environ.get("AGTAPE_MATMUL_PRECISION") or "highest"
     if word not in _PRECISIONS:
-        raise ValueError(f"AGTAPE_MATMUL_PRECISION is {word!r}; expected 'highest' or 'high'")
+        raise ValueError(f"AGTAPE_MATMUL_PRECISION is {word!r}; expected {_EXPECTED}")
     return word
 
 
-_DEFAULT_WORDS = {"matmul_precision": _precision()}
 _core.set_default_options(
     fuse=_switch("AGTAPE_FUSE"),
     plan_cache=_switch("AGTAPE_PLAN_CACHE"),
     resident_grads=_switch("AGTAPE_RESIDENT_GRADS"),
     deterministic=_switch("AGTAPE_DETERMINISTIC"),
+    matmul_precision=_precision(),
 )

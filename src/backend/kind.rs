@@ -21,6 +21,18 @@ macro_rules! kinds {
 }
 
 kinds! {
+    /// How exact products of f32 are at least; other types are always computed in f32 or wider.
+    Precision {
+        /// As exact as f32.
+        Highest = "highest",
+        /// 11 significant bits of each element, the range of f32, sums in f32.
+        High = "high",
+        /// 8 significant bits: computed as `High`, which is more exact and as fast.
+        Medium = "medium",
+    }
+}
+
+kinds! {
     /// Elementwise ops of one input.
     UnaryKind {
         /// -x

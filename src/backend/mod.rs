@@ -8,7 +8,7 @@ pub mod op;
 pub mod transfers;
 
 use expr::Expr;
-use kind::ReduceKind;
+use kind::{Precision, ReduceKind};
 use op::Op;
 
 /// Most terms of the sums of a product with an epilogue none of whose outputs has elements of the product's size.
@@ -23,7 +23,7 @@ pub enum Kernel {
     Reduce(ReduceKind, u32, Expr),
     /// A matrix product of the first two inputs with an epilogue: the expression's first input is the product's elements, the others are
     /// the further inputs of the launch, over the outputs' shape.
-    MatMul(Expr),
+    MatMul(Precision, Expr),
     /// A kernel of a family of its own.
     Op(Op),
 }

@@ -1,5 +1,5 @@
 //! The closed list of ops as data: what a node says and a backend runs.
-use super::kind::{BinaryKind, ReduceKind, UnaryKind};
+use super::kind::{BinaryKind, Precision, ReduceKind, UnaryKind};
 use crate::device::Device;
 pub use crate::rng::RandomKind;
 use crate::shape::{Axes, Shape};
@@ -119,7 +119,7 @@ pub enum Op {
         descending: bool,
     },
     /// Matrix product of the last two axes, batch axes broadcast; both inputs have rank >= 2.
-    MatMul,
+    MatMul(Precision),
     /// A view of the input.
     View(ViewOp),
     /// A row-major copy.
@@ -174,7 +174,7 @@ impl Op {
             Op::CrossEntropy(_) => "cross_entropy",
             Op::CrossEntropyGrad(_) => "cross_entropy_gradient",
             Op::Sort { .. } => "sort",
-            Op::MatMul => "matmul",
+            Op::MatMul(_) => "matmul",
             Op::View(ViewOp::Alias) => "alias",
             Op::View(ViewOp::Reshape) => "reshape",
             Op::View(ViewOp::Permute(_)) => "permute",

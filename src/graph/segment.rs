@@ -117,7 +117,7 @@ pub fn work(node: &Node) -> u64 {
     let out: usize = node.outs.iter().map(|o| elems(&o.spec.shape)).sum();
     match &node.op {
         Op::View(_) | Op::Const | Op::Custom | Op::Leaf => 0,
-        Op::MatMul => 2 * (out * inputs.first().and_then(|a| a.shape().last().copied()).unwrap_or(0)) as u64,
+        Op::MatMul(_) => 2 * (out * inputs.first().and_then(|a| a.shape().last().copied()).unwrap_or(0)) as u64,
         _ => 4 * (out + inputs.iter().filter(|t| t.node.op != Op::Const).map(Tensor::elems).sum::<usize>()) as u64,
     }
 }

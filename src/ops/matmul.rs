@@ -3,6 +3,7 @@ use super::rule::{Ctx, Grads, Rule, make, only};
 use super::transfer::one_device;
 use super::unary::cast;
 use super::view::{permute_axes, reshape_to};
+use crate::backend::kind::Precision;
 use crate::backend::op::Op;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -33,7 +34,7 @@ pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
         let why = format!("the last axis of the first ({inner}) must equal {which} of the second ({expected})");
         return Err(Error::value("matmul", format!("shapes {sa:?} and {sb:?}: {why}")));
     }
-    let y = product(&cast(&left, dtype), &cast(&right, dtype))?;
+    let y = product(&cast(&left, dtype), &cast(&right, dtype), precision())?;
     if sa.len() > 1 && sb.len() > 1 {
         return Ok(y);
     }
@@ -51,12 +52,12 @@ pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 
 /// The product of two tensors with at least two axes each, whose inner sizes agree. A batch times one matrix is one product: its
 /// leading axes are folded into the rows, so its gradients are single products as well.
-fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+fn product(a: &Tensor, b: &Tensor, precision: Precision) -> Result<Tensor> {
     let (ra, rb) = (a.rank(), b.rank());
     let (k, n) = (b.shape()[rb - 2], b.shape()[rb - 1]);
     if rb == 2 && ra > 2 {
         let rows = elems(&a.shape()[..ra - 1]);
-        let y = product(&reshape_to(a, &[rows, k]), b)?;
+        let y = product(&reshape_to(a, &[rows, k]), b, precision)?;
         let mut shape = Shape::from_slice(&a.shape()[..ra - 1]);
         shape.push(n);
         return Ok(reshape_to(&y, &shape));
@@ -68,7 +69,14 @@ fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     })?;
     shape.extend([a.shape()[ra - 2], n]);
     check_size("matmul", &shape)?;
-    Ok(make(Op::MatMul, smallvec![], smallvec![a.clone(), b.clone()], Spec { shape, dtype: a.dtype() }))
+    let is_exact = a.dtype() != DType::F32 || a.device().is_some_and(|d| d.gpu_index().is_none());
+    let op = Op::MatMul(if is_exact { Precision::Highest } else { precision });
+    Ok(make(op, smallvec![], smallvec![a.clone(), b.clone()], Spec { shape, dtype: a.dtype() }))
+}
+
+/// The precision in force on this thread, which products keep from when they are recorded.
+fn precision() -> Precision {
+    crate::plan::options().precision
 }
 
 /// The last two axes swapped, as a view.
@@ -98,13 +106,15 @@ impl Rule for MatMul {
         Some(Saved { inputs: (needs & 1) << 1 | needs >> 1 & 1, outputs: 0 })
     }
 
-    /// g B^T for A, A^T g for B; the walk sums broadcast batches down.
+    /// g B^T for A, A^T g for B, in the precision of the product itself; the walk sums broadcast batches down.
     fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
-        let g = only(grad_outs)?;
-        let of_a =
-            || -> Result<Option<Tensor>> { if ctx.needs(0) { product(g, &swapped(ctx.input(1)?)).map(Some) } else { Ok(None) } };
-        let of_b =
-            || -> Result<Option<Tensor>> { if ctx.needs(1) { product(&swapped(ctx.input(0)?), g).map(Some) } else { Ok(None) } };
+        let (g, precision) = (only(grad_outs)?, if let Op::MatMul(p) = ctx.op() { *p } else { precision() });
+        let of_a = || -> Result<Option<Tensor>> {
+            if ctx.needs(0) { product(g, &swapped(ctx.input(1)?), precision).map(Some) } else { Ok(None) }
+        };
+        let of_b = || -> Result<Option<Tensor>> {
+            if ctx.needs(1) { product(&swapped(ctx.input(0)?), g, precision).map(Some) } else { Ok(None) }
+        };
         // A weight's first: A may end with it, before A's gradient is made, while the weight stays anyway.
         if ctx.needs(0) && ctx.needs(1) && is_of_leaf(ctx.input(1)?) {
             let b = of_b()?;

@@ -41,7 +41,7 @@ pub fn rule(op: &Op) -> &'static dyn Rule {
         Op::CrossEntropy(_) => &cross_entropy::CrossEntropy,
         Op::CrossEntropyGrad(_) => &cross_entropy::CrossEntropyGrad,
         Op::Sort { .. } => &sort::Sort,
-        Op::MatMul => &matmul::MatMul,
+        Op::MatMul(_) => &matmul::MatMul,
         Op::View(_) | Op::Copy => &view::View,
         Op::SliceAssign(_) => &view::SliceAssign,
         Op::Concat(_) => &movement::Concat,

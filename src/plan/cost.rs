@@ -31,7 +31,7 @@ pub(super) fn kernel_name(kernel: &Kernel) -> &'static str {
     match kernel {
         Kernel::Fused(_) => "fused",
         Kernel::Reduce(kind, ..) => kind.name(),
-        Kernel::MatMul(_) => "fused_matmul",
+        Kernel::MatMul(..) => "fused_matmul",
         Kernel::Op(op) => op.name(),
     }
 }
@@ -68,14 +68,14 @@ fn op_names(kernel: &Kernel) -> Vec<&'static str> {
         Kernel::Fused(expr) if expr.instrs.is_empty() => vec!["copy"],
         Kernel::Fused(expr) => of(expr),
         Kernel::Reduce(kind, _, expr) => of(expr).into_iter().chain([kind.name()]).collect(),
-        Kernel::MatMul(expr) => ["matmul"].into_iter().chain(of(expr)).collect(),
+        Kernel::MatMul(_, expr) => ["matmul"].into_iter().chain(of(expr)).collect(),
         Kernel::Op(op) => vec![op.name()],
     }
 }
 
 fn terms(launch: &Launch) -> Option<usize> {
     match launch.kernel {
-        Kernel::MatMul(_) | Kernel::Op(Op::MatMul) => launch.ins.first().and_then(|a| a.layout.shape.last().copied()),
+        Kernel::MatMul(..) | Kernel::Op(Op::MatMul(_)) => launch.ins.first().and_then(|a| a.layout.shape.last().copied()),
         _ => None,
     }
 }
@@ -130,8 +130,8 @@ fn operations(launch: &Launch) -> u64 {
     let count = match &launch.kernel {
         Kernel::Fused(expr) => n * computing(expr),
         Kernel::Reduce(_, _, expr) => n * (computing(expr) + 1),
-        Kernel::MatMul(expr) => product() + n * computing(expr),
-        Kernel::Op(Op::MatMul) => product(),
+        Kernel::MatMul(_, expr) => product() + n * computing(expr),
+        Kernel::Op(Op::MatMul(_)) => product(),
         Kernel::Op(op) => {
             let first = launch.ins.first().map_or(n, |o| elems(&o.layout.shape));
             let last = launch.ins.last().map_or(n, |o| elems(&o.layout.shape));

@@ -3,6 +3,7 @@ use super::lower::{Lowering, Val};
 use super::tree::Tree;
 use super::{Kept, Launch, Loc, Operand};
 use crate::backend::expr::{Expr, MAX_BINDINGS, MAX_INSTRS, Src};
+use crate::backend::kind::Precision;
 use crate::backend::op::Op;
 use crate::backend::{Kernel, MAX_UNSTORED_TERMS};
 use crate::layout::Layout;
@@ -12,19 +13,19 @@ use rustc_hash::FxHashSet;
 /// Launches from a product to what becomes its epilogue, at most, where both are held from the product on.
 const NEAR: usize = 8;
 
-/// The expression of a product's epilogue so far, and its tensors: the product and the launch's further inputs.
-fn epilogue_of(launch: &Launch, product: &Operand) -> Option<(Expr, Vec<Operand>)> {
+/// The precision of a product, the expression of its epilogue so far, and its tensors: the product and the launch's further inputs.
+fn epilogue_of(launch: &Launch, product: &Operand) -> Option<(Precision, Expr, Vec<Operand>)> {
     let mut ins = vec![product.clone()];
     match &launch.kernel {
-        Kernel::Op(Op::MatMul) => {
+        Kernel::Op(Op::MatMul(precision)) => {
             let mut expr = Expr::default();
             expr.inputs.push(product.dtype);
             expr.outputs.push((Src::Input(0), product.dtype));
-            Some((expr, ins))
+            Some((*precision, expr, ins))
         }
-        Kernel::MatMul(expr) if launch.shape == product.layout.shape => {
+        Kernel::MatMul(precision, expr) if launch.shape == product.layout.shape => {
             ins.extend_from_slice(&launch.ins[2..]);
-            Some((expr.clone(), ins))
+            Some((*precision, expr.clone(), ins))
         }
         _ => None,
     }
@@ -53,7 +54,7 @@ impl Lowering<'_> {
         if !may_move || !is_alike || !is_whole || !tree.ins.iter().any(reads_it) || !others_are_there {
             return None;
         }
-        let (mut expr, mut ins) = epilogue_of(launch, &product)?;
+        let (precision, mut expr, mut ins) = epilogue_of(launch, &product)?;
         let mut args = launch.args.clone();
         tree.merge_into(&mut expr, &mut ins, &mut args);
         // The factors are bindings too, the product is none.
@@ -68,7 +69,7 @@ impl Lowering<'_> {
             t.made = at as u32;
         }
         let launch = &mut self.launches[at];
-        launch.kernel = Kernel::MatMul(expr);
+        launch.kernel = Kernel::MatMul(precision, expr);
         launch.shape = shape.clone();
         launch.ins.truncate(2);
         launch.ins.extend(ins.into_iter().skip(1));
@@ -88,7 +89,7 @@ impl Lowering<'_> {
             .filter_map(|loc| if let Loc::Temp(t) = loc { Some(t) } else { None })
             .collect();
         for launch in &mut self.launches {
-            if let (Kernel::MatMul(expr), Some(Loc::Temp(t))) = (&mut launch.kernel, launch.outs.first().map(|o| o.loc))
+            if let (Kernel::MatMul(_, expr), Some(Loc::Temp(t))) = (&mut launch.kernel, launch.outs.first().map(|o| o.loc))
                 && !read.contains(&t)
             {
                 expr.outputs.remove(0);

@@ -110,7 +110,7 @@ impl Fusion {
             infos[i].inline = n == 1 || (cheap && instrs <= MAX_RECOMPUTED && full_reads * n <= 2 + n);
             sinks[i] = mine;
         }
-        for i in (0..program.nodes.len()).filter(|&i| program.nodes[i].op == Op::MatMul) {
+        for i in (0..program.nodes.len()).filter(|&i| matches!(program.nodes[i].op, Op::MatMul(_))) {
             infos[i].sole_reader = sole_reader(program, i, &readers, |c| if infos[c].inline { &sinks[c] } else { &[] });
         }
         Fusion { infos, most_words }
@@ -169,7 +169,7 @@ fn newest_products(program: &Program) -> Vec<Option<u32>> {
     for (i, node) in program.nodes.iter().enumerate() {
         let of = |input: &Input| if let Input::Node(n, _) = input { newest[*n as usize] } else { None };
         let found = match &node.op {
-            Op::MatMul => Some(i as u32),
+            Op::MatMul(_) => Some(i as u32),
             Op::View(ViewOp::Reshape | ViewOp::Alias) => program.inputs[i].iter().filter_map(of).max(),
             op if op.is_elementwise() => program.inputs[i].iter().filter_map(of).max(),
             _ => None,

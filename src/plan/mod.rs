@@ -44,6 +44,7 @@ pub use observe::{LaunchEvent, Observer, observe};
 pub use timing::{Evaluation, LaunchTime, NamedReplay, Profile, Span, Stage, name_replay};
 pub use transfer::{read_bytes, write_bytes};
 
+use crate::backend::kind::Precision;
 use crate::backend::{Kernel, Prepared};
 use crate::dtype::DType;
 use crate::layout::Layout;
@@ -176,10 +177,13 @@ pub struct PlanOptions {
     pub anomaly: bool,
     /// Results are the same bits every time; what may not be is never computed twice.
     pub deterministic: bool,
+    /// How exact products of f32 are on an adapter; each keeps what is in force when it is recorded.
+    pub precision: Precision,
 }
 
 /// What every thread starts from.
-static DEFAULTS: Mutex<PlanOptions> = Mutex::new(PlanOptions { fuse: true, cache: true, anomaly: false, deterministic: true });
+static DEFAULTS: Mutex<PlanOptions> =
+    Mutex::new(PlanOptions { fuse: true, cache: true, anomaly: false, deterministic: true, precision: Precision::Highest });
 
 thread_local! {
     /// Copied from the defaults when a thread first asks.

@@ -291,7 +291,7 @@ pub(super) fn may_take_over(launch: &Launch, o: usize, temps: &[Temp]) -> SmallV
     match &launch.kernel {
         Kernel::Fused(_) => (0..launch.ins.len()).filter(|&k| matches!(launch.ins[k].loc, Loc::Temp(_)) && fits(k)).collect(),
         // Its first output may hold the product before the epilogue reads its inputs.
-        Kernel::Reduce(..) | Kernel::MatMul(_) => SmallVec::new(),
+        Kernel::Reduce(..) | Kernel::MatMul(..) => SmallVec::new(),
         Kernel::Op(op) => in_place(op).iter().filter(|&&(out, k)| out == o && fits(k)).map(|&(_, k)| k).collect(),
     }
 }

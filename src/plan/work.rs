@@ -15,8 +15,8 @@ pub(super) fn work(launch: &Launch) -> u64 {
         2 * (elems(&launch.shape) * k) as u64
     };
     match &launch.kernel {
-        Kernel::Op(Op::MatMul) => product(),
-        Kernel::MatMul(_) => product() + moved(2),
+        Kernel::Op(Op::MatMul(_)) => product(),
+        Kernel::MatMul(..) => product() + moved(2),
         _ => moved(0),
     }
 }

@@ -1,6 +1,8 @@
 //! Options of plans.
+use crate::backend::kind::Precision;
 use crate::graph::{are_gradients_resident, set_default_gradients_resident, set_gradients_resident};
 use crate::plan::{PlanOptions, options, set_default_options as replace_defaults, set_options as replace_options};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -11,7 +13,17 @@ fn as_dict<'py>(py: Python<'py>, o: &PlanOptions, resident_grads: bool) -> PyRes
     d.set_item("anomaly", o.anomaly)?;
     d.set_item("resident_grads", resident_grads)?;
     d.set_item("deterministic", o.deterministic)?;
+    d.set_item("matmul_precision", o.precision.name())?;
     Ok(d)
+}
+
+/// The precision that a word names, or the one before without a word.
+fn precision(word: Option<&str>, now: Precision) -> PyResult<Precision> {
+    let Some(word) = word else { return Ok(now) };
+    Precision::ALL.iter().copied().find(|p| p.name() == word).ok_or_else(|| {
+        let words: Vec<String> = Precision::ALL.iter().map(|p| format!("'{}'", p.name())).collect();
+        PyValueError::new_err(format!("options: matmul_precision is '{word}'; expected {}", words.join(", ")))
+    })
 }
 
 /// The options in force on this thread, as a dict.
@@ -22,21 +34,23 @@ pub fn get_options(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 
 /// Changes options of this thread (None: unchanged) and returns the former ones as a dict.
 #[pyfunction]
-#[pyo3(signature = (fuse = None, plan_cache = None, anomaly = None, resident_grads = None, deterministic = None))]
-pub fn set_options(
-    py: Python<'_>,
+#[pyo3(signature = (fuse = None, plan_cache = None, anomaly = None, resident_grads = None, deterministic = None, matmul_precision = None))]
+pub fn set_options<'py>(
+    py: Python<'py>,
     fuse: Option<bool>,
     plan_cache: Option<bool>,
     anomaly: Option<bool>,
     resident_grads: Option<bool>,
     deterministic: Option<bool>,
-) -> PyResult<Bound<'_, PyDict>> {
+    matmul_precision: Option<&str>,
+) -> PyResult<Bound<'py, PyDict>> {
     let now = options();
     let new = PlanOptions {
         fuse: fuse.unwrap_or(now.fuse),
         cache: plan_cache.unwrap_or(now.cache),
         anomaly: anomaly.unwrap_or(now.anomaly),
         deterministic: deterministic.unwrap_or(now.deterministic),
+        precision: precision(matmul_precision, now.precision)?,
     };
     let were_resident = match resident_grads {
         Some(on) => set_gradients_resident(on),
@@ -47,23 +61,26 @@ pub fn set_options(
 
 /// Changes the options that threads start from, and those of this one (None: unchanged).
 #[pyfunction]
-#[pyo3(signature = (fuse = None, plan_cache = None, resident_grads = None, deterministic = None))]
+#[pyo3(signature = (fuse = None, plan_cache = None, resident_grads = None, deterministic = None, matmul_precision = None))]
 pub fn set_default_options(
     fuse: Option<bool>,
     plan_cache: Option<bool>,
     resident_grads: Option<bool>,
     deterministic: Option<bool>,
-) {
+    matmul_precision: Option<&str>,
+) -> PyResult<()> {
     let now = options();
     replace_defaults(PlanOptions {
         fuse: fuse.unwrap_or(now.fuse),
         cache: plan_cache.unwrap_or(now.cache),
         deterministic: deterministic.unwrap_or(now.deterministic),
+        precision: precision(matmul_precision, now.precision)?,
         ..now
     });
     if let Some(on) = resident_grads {
         set_default_gradients_resident(on);
     }
+    Ok(())
 }
 
 /// Called before the process forks.

@@ -61,7 +61,7 @@ pub fn prepare(kernel: &Kernel) -> Result<Prepared> {
     Ok(match kernel {
         Kernel::Fused(expr) => Prepared::Fused(FusedProgram::new(expr)?),
         Kernel::Reduce(kind, mask, expr) => Prepared::Reduce(ReduceProgram::new(*kind, *mask, expr)?),
-        Kernel::MatMul(expr) => Prepared::MatMul(FusedProduct::new(expr)?),
+        Kernel::MatMul(_, expr) => Prepared::MatMul(FusedProduct::new(expr)?),
         Kernel::Op(op) => Prepared::Op(op.clone()),
     })
 }
@@ -92,7 +92,7 @@ pub fn run(kernel: &Prepared, ins: &[View], outs: &[View], shape: &[usize], args
         Op::CrossEntropy(form) => cross_entropy::run(*form, ins, outs, args),
         Op::CrossEntropyGrad(form) => cross_entropy::run_gradient(*form, ins, outs, args),
         Op::Sort { descending } => sort::run(*descending, ins, outs, args),
-        Op::MatMul => matmul::run(ins, outs, args),
+        Op::MatMul(_) => matmul::run(ins, outs, args),
         Op::Copy => copy::run(ins, outs, args),
         Op::Concat(axis) => concat::run(*axis, ins, outs, args),
         Op::Gather(k) => index::run(*k, ins, outs, args),

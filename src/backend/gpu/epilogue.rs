@@ -3,6 +3,7 @@ use super::codegen::{self, Epilogue};
 use super::family::product;
 use super::launch::{Slot, Steps, View};
 use crate::backend::expr::{Expr, Src};
+use crate::backend::kind::Precision;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::{elems, strides};
@@ -13,7 +14,7 @@ use smallvec::SmallVec;
 const MAX_ENDED: usize = 1 << 20;
 
 /// Adds the dispatches of a product of the first two inputs with an expression over it, its input 0, and over the other inputs.
-pub fn prepare(expr: &Expr, steps: &mut Steps) -> Result<()> {
+pub fn prepare(precision: Precision, expr: &Expr, steps: &mut Steps) -> Result<()> {
     let (all, outs, shape) = (steps.ins, steps.outs, steps.shape);
     let (factors, others) = all.split_at_checked(2).ok_or(Error::Internal("matmul: operands"))?;
     let of_product = product_shape(&factors[0], &factors[1]);
@@ -25,7 +26,7 @@ pub fn prepare(expr: &Expr, steps: &mut Steps) -> Result<()> {
         false => None,
     };
     if let Some(epilogue) = ending {
-        return multiply(steps, factors, &of_product, ins[0], Some(&epilogue));
+        return multiply(steps, precision, factors, &of_product, ins[0], Some(&epilogue));
     }
     // The product goes to the output that it is, if there is one, else to one that takes as many bytes: it is read element by element
     // where that is written; else to scratch.
@@ -35,15 +36,22 @@ pub fn prepare(expr: &Expr, steps: &mut Steps) -> Result<()> {
         Some(o) => outs[o].slot,
         None => steps.scratch(elems(shape) * expr.inputs[0].size_bytes()),
     };
-    multiply(steps, factors, &of_product, ins[0], None)?;
+    multiply(steps, precision, factors, &of_product, ins[0], None)?;
     behind(expr, &ins, steps)
 }
 
 /// The product alone, or with all that follows it.
-fn multiply(steps: &mut Steps, factors: &[View], shape: &[usize], to: View, epilogue: Option<&Epilogue>) -> Result<()> {
+fn multiply(
+    steps: &mut Steps,
+    precision: Precision,
+    factors: &[View],
+    shape: &[usize],
+    to: View,
+    epilogue: Option<&Epilogue>,
+) -> Result<()> {
     let own = strides(shape);
     let out = [View { shape, strides: &own, ..to }];
-    steps.within(shape, factors, &out, |inner| product(inner, epilogue))
+    steps.within(shape, factors, &out, |inner| product(inner, precision, epilogue))
 }
 
 /// The shape of a product, its batch axes broadcast.

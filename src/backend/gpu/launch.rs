@@ -1,4 +1,5 @@
 //! Launches as data: the dispatches that one kernel of a plan becomes, with what each binds and which numbers it is given.
+use super::catalog::matrix::Fragments;
 use super::codegen;
 pub use super::derive::Derived;
 use super::text::{Elem, Source};
@@ -32,6 +33,8 @@ pub struct Caps {
     pub max_bytes: usize,
     /// A processor that plays a GPU: small tiles.
     pub is_software: bool,
+    /// Who multiplies large products of f32 by fragments, if anybody does.
+    pub fragments: Option<Fragments>,
 }
 
 impl Caps {
@@ -368,7 +371,7 @@ pub fn prepare(kernel: &Kernel, shape: &[usize], ins: &[View], outs: &[View], ca
             steps.push(dispatch);
         }
         Kernel::Reduce(kind, mask, expr) => codegen::reduce(*kind, *mask, expr, &mut steps)?,
-        Kernel::MatMul(expr) => super::epilogue::prepare(expr, &mut steps)?,
+        Kernel::MatMul(precision, expr) => super::epilogue::prepare(*precision, expr, &mut steps)?,
         Kernel::Op(op) => super::family::prepare(op, &mut steps)?,
     }
     steps.finish()

@@ -37,7 +37,8 @@ impl Gpu {
             }
         };
         let subgroup = if found.subgroups { self.caps.subgroup } else { (0, 0) };
-        Ok(Caps { subgroup, f16: found.halves, ..self.caps })
+        let fragments = self.caps.fragments.filter(|_| found.halves);
+        Ok(Caps { subgroup, f16: found.halves, fragments, ..self.caps })
     }
 
     /// Whether neighbours in a workgroup are neighbours in a subgroup, and exchange values by the distance between them.

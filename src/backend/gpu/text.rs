@@ -101,6 +101,8 @@ pub struct Binding {
 pub struct Source {
     /// What it is called in errors and profiles.
     pub name: &'static str,
+    /// Extensions of the language that it needs.
+    pub enables: &'static [&'static str],
     /// Bindings 0, 1, ... of group 0.
     pub bindings: Vec<Binding>,
     /// Numbers that change from launch to launch: the fields of `p`, 4 bytes each.
@@ -141,11 +143,20 @@ impl Source {
         self
     }
 
+    /// Sets the extensions.
+    pub fn enabling(mut self, extensions: &'static [&'static str]) -> Source {
+        self.enables = extensions;
+        self
+    }
+
     /// The whole text. `is_shared` says that one buffer is read and written in a dispatch: then every binding must be writable.
     pub fn text(&self, is_shared: bool) -> String {
         let mut out = String::with_capacity(self.body.len() + 512);
-        if self.bindings.iter().any(|b| b.elem == Elem::Half) {
+        if self.bindings.iter().any(|b| b.elem == Elem::Half) && !self.enables.contains(&"f16") {
             out.push_str("enable f16;\n");
+        }
+        for extension in self.enables {
+            let _ = writeln!(out, "enable {extension};");
         }
         for (name, value) in &self.consts {
             let _ = writeln!(out, "const {name}: u32 = {value}u;");

@@ -58,7 +58,12 @@ pub enum To<'a> {
 
 /// A product's source: bindings a, b and c or those of what follows, its numbers, and where its items lie in front of its body.
 pub(super) fn product(source: Source, elem: Elem, to: To) -> Source {
-    let mut source = ended(source.reads("a", elem).reads("b", elem).words(Number::U32, &WORDS), to);
+    items(source.reads("a", elem).reads("b", elem).words(Number::U32, &WORDS), to)
+}
+
+/// Adds where a product's elements go, and in front where its items lie.
+pub(super) fn items(source: Source, to: To) -> Source {
+    let mut source = ended(source, to);
     source.body = format!("{}\n{}", include_str!("../../../../shaders/batch.wgsl"), source.body);
     source
 }
@@ -106,7 +111,7 @@ pub fn join(to: To) -> Source {
 }
 
 /// An ending like those that are generated, for validation.
-fn sample() -> Ending {
+pub(super) fn sample() -> Ending {
     let text = "fn epilogue(i: vec4u, total: u32, v: vec4f) {\n    let inside = min(i, vec4u(total - 1u));\n    \
                 let y = v + vec4f(in_1[inside.x], in_1[inside.y], in_1[inside.z], in_1[inside.w]);\n    \
                 out_0[i.x] = y.x;\n    if (i.y < total) {\n        out_0[i.y] = y.y;\n    }\n}\n";

@@ -13,6 +13,7 @@ pub mod cross_entropy;
 pub mod generate;
 pub mod indexing;
 pub mod matmul;
+pub mod matrix;
 pub mod movement;
 pub mod norm;
 pub mod probe;
@@ -36,7 +37,8 @@ fn each(name: &'static str, body: &str, items: u32) -> Source {
 /// All of them.
 pub fn all() -> Vec<Source> {
     let moves = [generate::all(), indexing::all(), movement::all(), random::all(), scan::all(), scatter::all(), sort::all()];
-    let computes = [arg_extreme::all(), cross_entropy::all(), matmul::all(), norm::all(), softmax::all(), update::all()];
+    let computes =
+        [arg_extreme::all(), cross_entropy::all(), matmul::all(), matrix::all(), norm::all(), softmax::all(), update::all()];
     let probes = probe::all();
     [moves.concat(), computes.concat(), probes].concat()
 }

@@ -174,7 +174,7 @@ fn cells(t: Tile) -> impl Iterator<Item = (usize, usize, usize)> {
 }
 
 /// Where the workgroup's tile lies: tiles are taken in bands of 8 rows of them, whose operands stay in the cache.
-const PLACE: &str = "
+pub(super) const PLACE: &str = "
     let tile = wid.x + wid.y * nw.x;
     if tile >= p.tiles_m * p.tiles_n {
         return;

@@ -4,7 +4,7 @@ use super::super::family::sample::Draw;
 use super::super::launch::{Caps, Slot, View, prepare};
 use crate::backend::Kernel;
 use crate::backend::expr::{EwOp, Expr, Instr, Src};
-use crate::backend::kind::{BinaryKind, UnaryKind};
+use crate::backend::kind::{BinaryKind, Precision, UnaryKind};
 use crate::dtype::DType;
 use crate::shape::strides;
 use smallvec::{SmallVec, smallvec};
@@ -52,7 +52,7 @@ fn check(draw: &mut Draw, a: &[usize], b: &[usize], shape: &[usize], outputs: &[
         draw.reversed(DType::F32, shape, 2.0),
     ];
     let outs: Vec<_> = outputs.iter().map(|&(_, dtype)| (dtype, shape.to_vec())).collect();
-    let kernel = Kernel::MatMul(expr(outputs));
+    let kernel = Kernel::MatMul(Precision::Highest, expr(outputs));
     let args = [1.25f64.to_bits()];
     let together = on_gpu_as(&kernel, shape, &ins, &outs, &args, caps);
     let alone = on_gpu_as(&kernel, shape, &ins, &outs, &args, apart(caps));
@@ -74,7 +74,7 @@ fn dispatches(m: usize, k: usize, n: usize, outputs: &[(Src, DType)], caps: Caps
         view(Slot::In(3), DType::F32),
     ];
     let outs: Vec<View> = outputs.iter().enumerate().map(|(o, &(_, dtype))| view(Slot::Out(o), dtype)).collect();
-    prepare(&Kernel::MatMul(expr(outputs)), &shape, &ins, &outs, caps).unwrap().dispatches.len()
+    prepare(&Kernel::MatMul(Precision::Highest, expr(outputs)), &shape, &ins, &outs, caps).unwrap().dispatches.len()
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn test_an_epilogue_takes_a_dispatch_only_where_it_must() {
     half.instrs.truncate(3);
     let ins = [0, 1, 2].map(|i| view(Slot::In(i), DType::F32));
     for f16 in [false, true] {
-        let kernel = Kernel::MatMul(half.clone());
+        let kernel = Kernel::MatMul(Precision::Highest, half.clone());
         let made = prepare(&kernel, &shape, &ins, &[view(Slot::Out(0), DType::F16)], Caps { f16, ..caps }).unwrap();
         assert_eq!(made.dispatches.len(), if f16 { 1 } else { 2 });
     }

@@ -1,4 +1,6 @@
 //! Matrix products: batches merged and folded, and which shader, tile and cut of the sums serve the sizes.
+mod fragments;
+
 use super::super::catalog::matmul::{self as shaders, WORDS, join, vector, whole};
 use super::super::catalog::rows::Threads;
 use super::super::catalog::tile::{LARGE, Layout, MEDIUM, SHALLOW, SMALL, TINY, Tile, tile};
@@ -6,6 +8,7 @@ use super::super::codegen::Epilogue;
 use super::super::launch::{Caps, Dispatch, Flat, Slot, Steps, View, Word, elem, grid, spread};
 use super::super::text::{Elem, Source};
 use super::rows::{lanes, subgroup};
+use crate::backend::kind::Precision;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::{broadcast, elems};
@@ -64,8 +67,10 @@ impl<'a> To<'a> {
     }
 
     /// Adds a dispatch that ends there.
-    fn dispatch(self, steps: &mut Steps, source: Source, slots: &[Slot], mut words: Vec<Word>, groups: [u32; 3]) {
+    fn dispatch(self, steps: &mut Steps, plan: &Plan, slots: &[Slot], mut words: Vec<Word>, groups: [u32; 3]) {
         let (mut slots, mut table) = (SmallVec::from_slice(slots), Vec::new());
+        slots.extend_from_slice(&plan.slots);
+        words.extend_from_slice(&plan.words);
         match self {
             To::Tensor(c) => slots.push(c.slot),
             To::Epilogue(epilogue) => {
@@ -74,21 +79,32 @@ impl<'a> To<'a> {
                 table.clone_from(&epilogue.table);
             }
         }
-        steps.push(Dispatch { source, unaligned: None, slots, words, table, groups, unless_in_place: None });
+        let (source, unaligned) = (plan.source.clone(), plan.unaligned.clone());
+        steps.push(Dispatch { source, unaligned, slots, words, table, groups, unless_in_place: None });
     }
 }
 
-/// What runs a product: the shader, the tiles down and over, the parts of its sums and their length.
+/// What runs a product: the shader, the tiles down and over, the parts of its sums and their length; what the shader binds and is given
+/// besides the operands and their numbers, and what takes its place where these do not begin at a multiple of 16 bytes.
 struct Plan {
     source: Source,
+    unaligned: Option<Box<Source>>,
     tiles: [usize; 2],
     splits: usize,
     span: usize,
+    slots: Vec<Slot>,
+    words: Vec<Word>,
+}
+
+impl Plan {
+    fn new(source: Source, tiles: [usize; 2], splits: usize, span: usize) -> Plan {
+        Plan { source, unaligned: None, tiles, splits, span, slots: Vec::new(), words: Vec::new() }
+    }
 }
 
 /// Products of input 0 (.., m, k) and input 1 (.., k, n) into output 0 (.., m, n), batch axes broadcast; or into what an epilogue makes of
 /// them.
-pub fn prepare(steps: &mut Steps, epilogue: Option<&Epilogue>) -> Result<()> {
+pub fn prepare(steps: &mut Steps, precision: Precision, epilogue: Option<&Epilogue>) -> Result<()> {
     let dtype = steps.ins[0].dtype;
     match dtype {
         DType::Bool => return Err(Error::dtype("matmul", "bool is not supported; convert to an integer type first")),
@@ -108,7 +124,10 @@ pub fn prepare(steps: &mut Steps, epilogue: Option<&Epilogue>) -> Result<()> {
         let nothing = steps.scratch(4);
         return add_parts(steps, nothing, c, elems, 0);
     }
-    let plan = p.plan(elem(dtype, true, steps.caps), c, steps.caps);
+    let plan = match fragments::plan(&p, dtype, precision, c, steps)? {
+        Some(plan) => plan,
+        None => p.plan(elem(dtype, true, steps.caps), c, steps.caps),
+    };
     if plan.splits == 1 {
         return p.dispatch(steps, &plan, c);
     }
@@ -126,7 +145,7 @@ fn of_parts(to: To<'_>, splits: usize) -> shaders::To<'_> {
 fn add_parts(steps: &mut Steps, parts: Slot, c: To, elems: usize, splits: usize) -> Result<()> {
     let words = vec![Word::Offset(parts, 4), c.offset(), Word::Fixed(elems as u32), Word::Fixed(splits as u32)];
     let groups = spread(elems, 256, steps.caps)?;
-    c.dispatch(steps, join(c.shader()), &[parts], words, groups);
+    c.dispatch(steps, &Plan::new(join(c.shader()), [1, 1], 1, 0), &[parts], words, groups);
     Ok(())
 }
 
@@ -202,7 +221,7 @@ impl Product {
     fn plan(&self, elem: Elem, to: To, caps: Caps) -> Plan {
         if !matches!(elem, Elem::F32 | Elem::F16 | Elem::Half | Elem::BF16) {
             let tiles = [self.m.div_ceil(16), self.n.div_ceil(16)];
-            return Plan { source: whole(elem), tiles, splits: 1, span: self.k };
+            return Plan::new(whole(elem), tiles, 1, self.k);
         }
         if self.m == 1 {
             return self.plan_vector(elem, to, caps);
@@ -216,7 +235,7 @@ impl Product {
         let span = self.k.div_ceil(splits).next_multiple_of(t.depth);
         let tiles = [self.m.div_ceil(t.rows), self.n.div_ceil(t.cols)];
         let splits = self.k.div_ceil(span);
-        Plan { source: tile(t, layout, of_parts(to, splits)), tiles, splits, span }
+        Plan::new(tile(t, layout, of_parts(to, splits)), tiles, splits, span)
     }
 
     /// A row times a matrix: threads along the matrix' dense axis, long sums cut where there are few columns.
@@ -228,7 +247,7 @@ impl Product {
         let splits = self.splits(columns, BUSY_READING, lanes as usize * OWN_TERMS, caps);
         let span = self.k.div_ceil(splits);
         let splits = self.k.div_ceil(span);
-        Plan { source: vector(elem, threads, of_parts(to, splits)), tiles: [1, columns], splits, span }
+        Plan::new(vector(elem, threads, of_parts(to, splits)), [1, columns], splits, span)
     }
 
     /// In how many parts sums are computed: so many that workgroups keep the adapter busy.
@@ -270,7 +289,7 @@ impl Product {
                 let count = most.min(last - from);
                 let words = self.words(steps, plan, c, pluses, [from, o * last]);
                 let slots = [Slot::In(self.a.input), Slot::In(self.b.input)];
-                c.dispatch(steps, plan.source.clone(), &slots, words, [x, y, (count * plan.splits) as u32]);
+                c.dispatch(steps, plan, &slots, words, [x, y, (count * plan.splits) as u32]);
             }
         }
         Ok(())

@@ -46,7 +46,7 @@ pub fn prepare(op: &Op, steps: &mut Steps) -> Result<()> {
         Op::SliceAssign(ranges) => movement::assign(ranges, steps),
         Op::Random(kind) => random::prepare(*kind, steps),
         Op::Update(kind) => update::prepare(*kind, steps),
-        Op::MatMul => product(steps, None),
+        Op::MatMul(precision) => product(steps, *precision, None),
         Op::Softmax { log, causal } => softmax::prepare(*log, *causal, steps),
         Op::LayerNorm(form) => norm::prepare(*form, steps),
         Op::LayerNormGrad { rms, weight, wanted } => norm::prepare_gradient(*rms, *weight, *wanted, steps),

@@ -19,6 +19,7 @@ const CAPS: Caps = Caps {
     workgroup_bytes: 16_384,
     max_bytes: 1 << 27,
     is_software: true,
+    fragments: None,
 };
 
 /// The dispatches of a kernel on row-major inputs.

@@ -3,6 +3,7 @@ use super::super::rows::sample::{Draw, run};
 use super::*;
 use crate::backend::Kernel;
 use crate::backend::gpu::check::{Host, compare_with, device, on_gpu_as};
+use crate::backend::kind::Precision;
 use crate::backend::op::Op;
 
 const TOLERANCE: (f64, f64) = (1e-5, 1e-5);
@@ -11,7 +12,7 @@ fn product(a: &Host, b: &Host, tolerance: (f64, f64)) {
     let (ra, rb) = (a.shape.len(), b.shape.len());
     let mut shape = broadcast("matmul", &a.shape[..ra - 2], &b.shape[..rb - 2]).unwrap().to_vec();
     shape.extend([a.shape[ra - 2], b.shape[rb - 1]]);
-    run(Op::MatMul, &[a.clone(), b.clone()], &[(a.dtype, shape)], &[], tolerance);
+    run(Op::MatMul(Precision::Highest), &[a.clone(), b.clone()], &[(a.dtype, shape)], &[], tolerance);
 }
 
 /// The same matrix stored column by column.
@@ -118,7 +119,7 @@ fn test_g02_int64_without_64_bit_integers_is_refused_by_name() {
     let view = View { slot: Slot::In(0), dtype: DType::I64, shape: &[2, 2], strides: &[2, 1] };
     let caps = Caps { int64: false, ..device().caps };
     let (ins, outs) = ([view, View { slot: Slot::In(1), ..view }], [View { slot: Slot::Out(0), ..view }]);
-    let error = prepare(&mut Steps::new(&[2, 2], &ins, &outs, caps), None).unwrap_err();
+    let error = prepare(&mut Steps::new(&[2, 2], &ins, &outs, caps), Precision::Highest, None).unwrap_err();
     assert!(error.code() == "value" && error.to_string().contains("matmul") && error.to_string().contains("int32"));
 }
 
@@ -127,7 +128,7 @@ fn large(caps: Caps) -> Caps {
     Caps { is_software: false, workgroup_bytes: 48 << 10, ..caps }
 }
 
-fn sized(m: usize, k: usize, n: usize) -> Product {
+pub(super) fn sized(m: usize, k: usize, n: usize) -> Product {
     let (a, b) = ([m, k], [k, n]);
     let (a_steps, b_steps) = (crate::shape::strides(&a), crate::shape::strides(&b));
     let view = |shape, strides| View { slot: Slot::In(0), dtype: DType::F32, shape, strides };
@@ -152,7 +153,7 @@ fn as_on_a_large_one(m: usize, k: usize, n: usize, expected: Option<Tile>) {
     for bits in 0..4 {
         let a = if bits & 1 == 0 { draw.host(DType::F32, &[m, k], 1.0) } else { transposed(&mut draw, DType::F32, m, k) };
         let b = if bits & 2 == 0 { draw.host(DType::F32, &[k, n], 1.0) } else { transposed(&mut draw, DType::F32, k, n) };
-        let (kernel, shape, ins, outs) = (Kernel::Op(Op::MatMul), [m, n], [a, b], [(DType::F32, vec![m, n])]);
+        let (kernel, shape, ins, outs) = (Kernel::Op(Op::MatMul(Precision::Highest)), [m, n], [a, b], [(DType::F32, vec![m, n])]);
         let found = on_gpu_as(&kernel, &shape, &ins, &outs, &[], caps);
         compare_with(&found, &kernel, &shape, &ins, &outs, &[], (1e-4, 1e-4));
     }
