@@ -138,7 +138,7 @@ fn test_g01_large_products_are_followed_by_a_kernel_of_their_own_without_more_me
             view(Slot::In(3)),
         ];
         let outs: Vec<View> = outputs.iter().enumerate().map(|(o, &(_, dtype))| View { dtype, ..view(Slot::Out(o)) }).collect();
-        prepare(&Kernel::MatMul(expr(outputs)), &shape, &ins, &outs, caps).unwrap()
+        prepare(&Kernel::MatMul(Precision::Highest, expr(outputs)), &shape, &ins, &outs, caps).unwrap()
     };
     let one = [ALL[1]];
     let (small, large) = (made(1 << 10, &one), made((1 << 10) + 1, &one));
