@@ -255,7 +255,8 @@ def test_B01_what_still_comes_from_the_host_does_not_stop_a_budget():
 @pytest.mark.promise("G03", "B01", "B04")
 @pytest.mark.parametrize(("limit", "most"), [("AGTAPE_MAX_BINDING", 1 << 16), ("AGTAPE_MAX_BUFFER", 5 << 15)])
 def test_G03_values_of_the_largest_binding_and_budgets_beyond_the_largest_buffer_are_whole(limit, most):
-    # Buffers of the second limit hold two such values and a half: what a budget lays side by side takes several of them.
+    # Buffers of the second limit hold two such values and a half: what a budget lays side by side takes several of them. The smallest
+    # budget leaves a page for the parts of sums, which some adapters' kernels keep.
     printed = run_python(
         """
         import agtape as ag
@@ -293,7 +294,7 @@ def test_G03_values_of_the_largest_binding_and_budgets_beyond_the_largest_buffer
             return [leaf.grad.numpy() for leaf in leaves]
 
         expected = gradients("cpu", None)
-        for spare in (14 << 16, 16 << 16, 24 << 16):
+        for spare in ((14 << 16) + 4096, 16 << 16, 24 << 16):
             for a, b in zip(gradients("gpu", spare), expected):
                 np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * np.abs(b).max())
         assert not IS_BUFFER or max(pages) > 2
