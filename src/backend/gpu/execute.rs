@@ -1,40 +1,22 @@
 //! Running prepared launches: dispatches are recorded as data, then encoded into one compute pass and submitted.
 use super::device::{Buffer, Gpu};
-use super::launch::{Dispatch, Prepared, Slot, Word};
+use super::launch::{Dispatch, Slot, Word};
 use super::pipeline::{GroupKey, Pipeline};
+use super::ready::{Bound, Ready, ReadyDispatch};
 use super::stopwatch::Watch;
 use super::trouble::{Fault, strikes};
 use crate::backend::clock::Laps;
 use crate::error::{Error, Result};
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use wgpu::{BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding, ComputePass};
 
 /// Where bindings may start: every adapter allows multiples of this.
 const ALIGN: usize = 256;
 /// Dispatches after which what was recorded is submitted, so that the device starts while the rest is recorded.
 const BATCH: usize = 256;
-
-/// A launch with its pipelines, ready to run many times on one device.
-#[derive(Debug)]
-pub struct Ready {
-    dispatches: Vec<ReadyDispatch>,
-    /// Bytes of each scratch buffer.
-    pub scratch: Vec<usize>,
-}
-
-#[derive(Debug)]
-struct ReadyDispatch {
-    dispatch: Dispatch,
-    /// Without and with one buffer both read and written, then the same of the shader for unaligned tensors; compiled when first needed.
-    pipelines: [OnceLock<Arc<Pipeline>>; 4],
-    /// What was bound the last time: a plan that runs again mostly finds its buffers where they were.
-    last: Mutex<Option<(GroupKey, BindGroup)>>,
-    table: Option<Buffer>,
-}
 
 /// Where a tensor of a launch lies.
 #[derive(Clone, Copy, Debug)]
@@ -79,18 +61,23 @@ pub struct Operands<'a> {
     pub at: Option<&'a str>,
 }
 
+impl<'a> Operands<'a> {
+    fn place(&self, slot: Slot) -> Result<&'a Place<'a>> {
+        let place = match slot {
+            Slot::In(i) => self.ins.get(i),
+            Slot::Out(o) => self.outs.get(o),
+            Slot::Scratch(s) => self.scratch.get(s),
+            Slot::Table | Slot::Flag => None,
+        };
+        place.ok_or(Error::Internal("gpu: an operand is missing"))
+    }
+}
+
 struct Command {
     pipeline: Arc<Pipeline>,
     group: BindGroup,
     words: (u32, u32),
     groups: [u32; 3],
-}
-
-impl Ready {
-    /// Whether there is nothing to run.
-    pub fn is_empty(&self) -> bool {
-        self.dispatches.is_empty()
-    }
 }
 
 /// Dispatches that have not been submitted yet.
@@ -107,29 +94,6 @@ pub struct Recording<'a> {
 }
 
 impl Gpu {
-    /// Makes a prepared launch ready: its tables are uploaded, its pipelines compiled when they are first needed.
-    pub fn ready(&self, prepared: Prepared) -> Result<Ready> {
-        let mut dispatches = Vec::with_capacity(prepared.dispatches.len());
-        for dispatch in prepared.dispatches {
-            let sizes = (dispatch.source.bindings.len(), dispatch.source.words.len());
-            if sizes != (dispatch.slots.len(), dispatch.words.len()) || sizes.1 * 4 > self.caps.max_immediates as usize {
-                return Err(Error::Internal("gpu: a dispatch does not give what its shader declares"));
-            }
-            let table = match dispatch.table.is_empty() {
-                true => None,
-                false => {
-                    let bytes: &[u8] = bytemuck::cast_slice(&dispatch.table);
-                    let no_memory = || Error::Memory { op: "gpu", message: "no memory for a kernel's table of sizes".into() };
-                    let buffer = self.allocate(bytes.len()).ok_or_else(no_memory)?;
-                    self.write(&buffer, 0, bytes)?;
-                    Some(buffer)
-                }
-            };
-            dispatches.push(ReadyDispatch { dispatch, pipelines: Default::default(), last: Mutex::default(), table });
-        }
-        Ok(Ready { dispatches, scratch: prepared.scratch })
-    }
-
     /// Begins to record. `is_whole` says that nothing is submitted before all is recorded; `laps` hears how long launches take.
     pub fn record(&self, is_whole: bool, laps: Option<Arc<Laps>>) -> Result<Recording<'_>> {
         self.check()?;
@@ -148,24 +112,29 @@ impl Gpu {
     }
 }
 
-/// What a slot of a dispatch is: a buffer, its number, and where the binding starts.
-fn bound<'a, 'p: 'a>(
-    gpu: &'a Gpu,
-    step: &'a ReadyDispatch,
-    place: &impl Fn(Slot) -> Option<Place<'p>>,
-    slot: Slot,
-) -> Result<(&'a wgpu::Buffer, u64, u64)> {
-    Ok(match slot {
-        Slot::Flag => (&gpu.tickets.flag, 0, 0),
-        Slot::Table => match &step.table {
-            Some(table) => (&table.raw, table.id, 0),
-            None => return Err(Error::Internal("gpu: a table is missing")),
-        },
-        other => match place(other) {
-            Some(p) => (&p.buffer.raw, p.buffer.id, p.start() as u64),
-            None => return Err(Error::Internal("gpu: an operand is missing")),
-        },
-    })
+/// A binding as it is in this run.
+#[derive(Clone, Copy)]
+struct Binding<'a> {
+    raw: &'a wgpu::Buffer,
+    id: u64,
+    start: u64,
+    is_aligned: bool,
+}
+
+impl<'a> Binding<'a> {
+    fn new(gpu: &'a Gpu, step: &'a ReadyDispatch, operands: &Operands<'a>, slot: Slot) -> Result<Self> {
+        Ok(match slot {
+            Slot::Flag => Binding { raw: &gpu.tickets.flag, id: 0, start: 0, is_aligned: true },
+            Slot::Table => match &step.table {
+                Some(table) => Binding { raw: &table.raw, id: table.id, start: 0, is_aligned: true },
+                None => return Err(Error::Internal("gpu: a table is missing")),
+            },
+            other => {
+                let p = operands.place(other)?;
+                Binding { raw: &p.buffer.raw, id: p.buffer.id, start: p.start() as u64, is_aligned: p.is_aligned() }
+            }
+        })
+    }
 }
 
 impl Recording<'_> {
@@ -188,22 +157,14 @@ impl Recording<'_> {
     }
 
     fn dispatch(&mut self, step: &ReadyDispatch, operands: &Operands) -> Result<()> {
-        let Dispatch { source, unaligned, slots, words, groups, .. } = &step.dispatch;
-        let place = |slot: Slot| match slot {
-            Slot::In(i) => operands.ins.get(i).copied(),
-            Slot::Out(o) => operands.outs.get(o).copied(),
-            Slot::Scratch(s) => operands.scratch.get(s).copied(),
-            Slot::Table | Slot::Flag => None,
-        };
-        let mut wide = source.bindings.iter().zip(slots).filter(|(b, _)| b.elem.is_wide());
-        let is_aligned = unaligned.is_none() || wide.all(|(_, &slot)| place(slot).is_none_or(|p| p.is_aligned()));
+        let Dispatch { source, unaligned, slots, groups, .. } = &step.dispatch;
+        let mut bindings: SmallVec<[Binding; 8]> = SmallVec::new();
+        for &slot in slots {
+            bindings.push(Binding::new(self.gpu, step, operands, slot)?);
+        }
+        let is_aligned = step.wide.iter().all(|&b| bindings[b].is_aligned);
         let source = unaligned.as_deref().filter(|_| !is_aligned).unwrap_or(source);
-        let written = |id: u64| {
-            let writes = source.bindings.iter().zip(slots).filter(|(b, _)| b.writes);
-            writes.filter_map(|(_, &slot)| place(slot)).any(|p| p.buffer.id == id)
-        };
-        let reads = source.bindings.iter().zip(slots).filter(|(b, _)| !b.writes);
-        let is_shared = reads.filter_map(|(_, &slot)| place(slot)).any(|p| written(p.buffer.id));
+        let is_shared = step.pairs.iter().any(|&(read, written)| bindings[read].id == bindings[written].id);
         let cell = &step.pipelines[usize::from(is_shared) + if is_aligned { 0 } else { 2 }];
         let pipeline = match cell.get() {
             Some(pipeline) => pipeline.clone(),
@@ -212,17 +173,18 @@ impl Recording<'_> {
                 cell.get_or_init(|| made).clone()
             }
         };
-        let first = self.words.len() as u32;
-        for &word in words {
-            self.has_tickets |= word == Word::Ticket;
-            self.words.push(self.number(word, &place, operands)?);
+        let first = self.words.len();
+        self.words.extend_from_slice(&step.numbers);
+        for &(nth, word) in &step.changing {
+            self.words[first + nth] = self.number(word, operands)?;
         }
-        let group = self.bind(&pipeline, step, &place)?;
-        self.commands.push(Command { pipeline, group, words: (first, self.words.len() as u32), groups: *groups });
+        self.has_tickets |= step.has_tickets;
+        let group = self.bind(&pipeline, step, &bindings)?;
+        self.commands.push(Command { pipeline, group, words: (first as u32, self.words.len() as u32), groups: *groups });
         Ok(())
     }
 
-    fn number<'p>(&self, word: Word, place: &impl Fn(Slot) -> Option<Place<'p>>, operands: &Operands) -> Result<u32> {
+    fn number(&self, word: Word, operands: &Operands) -> Result<u32> {
         let arg = |a: u16| operands.args.get(a as usize).copied().ok_or(Error::Internal("gpu: an arg is missing"));
         Ok(match word {
             Word::Fixed(number) => number,
@@ -233,40 +195,33 @@ impl Recording<'_> {
             Word::Derived(number) => number.of(operands.args),
             Word::Ticket => self.gpu.tickets.give(operands.op, operands.at),
             Word::Offset(slot, bytes) => {
-                let p = place(slot).ok_or(Error::Internal("gpu: an operand is missing"))?;
+                let p = operands.place(slot)?;
                 ((p.base - p.start() + p.offset) / bytes) as u32
             }
         })
     }
 
-    fn bind<'p>(
-        &self,
-        pipeline: &Pipeline,
-        step: &ReadyDispatch,
-        place: &impl Fn(Slot) -> Option<Place<'p>>,
-    ) -> Result<BindGroup> {
+    fn bind(&self, pipeline: &Pipeline, step: &ReadyDispatch, bindings: &[Binding]) -> Result<BindGroup> {
+        let mut last = step.last.lock();
+        let places = || bindings.iter().map(|b| (b.id, b.start));
+        let is_same = |known: &&Bound| known.pipeline == pipeline.id && known.places.iter().copied().eq(places());
+        if let Some(known) = last.as_ref().filter(is_same) {
+            return Ok(known.group.clone());
+        }
         let mut key = GroupKey::new();
         key.push(u64::from(pipeline.id));
-        for &slot in &step.dispatch.slots {
-            let (raw, id, start) = bound(self.gpu, step, place, slot)?;
-            key.extend([id, start, self.size(raw, start)]);
-        }
-        let mut last = step.last.lock();
-        if let Some((_, group)) = last.as_ref().filter(|(known, _)| *known == key) {
-            return Ok(group.clone());
-        }
+        bindings.iter().for_each(|b| key.extend([b.id, b.start, self.size(b.raw, b.start)]));
         let group = self.gpu.pipelines.group(&key, || {
             let mut entries: SmallVec<[BindGroupEntry; 8]> = SmallVec::new();
-            for (&slot, binding) in step.dispatch.slots.iter().zip(0..) {
-                let (buffer, _, offset) = bound(self.gpu, step, place, slot)?;
-                let size = NonZeroU64::new(self.size(buffer, offset));
-                entries
-                    .push(BindGroupEntry { binding, resource: BindingResource::Buffer(BufferBinding { buffer, offset, size }) });
+            for (b, binding) in bindings.iter().zip(0..) {
+                let size = NonZeroU64::new(self.size(b.raw, b.start));
+                let resource = BindingResource::Buffer(BufferBinding { buffer: b.raw, offset: b.start, size });
+                entries.push(BindGroupEntry { binding, resource });
             }
             let descriptor = BindGroupDescriptor { label: None, layout: &pipeline.layout, entries: &entries };
             self.gpu.made("a kernel's tensors could not be bound", || self.gpu.device.create_bind_group(&descriptor))
         })?;
-        *last = Some((key, group.clone()));
+        *last = Some(Bound { pipeline: pipeline.id, places: places().collect(), group: group.clone() });
         Ok(group)
     }
 

@@ -15,6 +15,7 @@ mod family;
 mod launch;
 mod pipeline;
 mod probe;
+mod ready;
 mod refusal;
 mod stopwatch;
 mod text;
@@ -24,7 +25,8 @@ mod trouble;
 
 pub use adapter::{AdapterInfo, adapter_count, adapter_infos};
 pub use device::{Buffer, Gpu, close, gpu, is_open, save_all};
-pub use execute::{Operands, Place, Ready, Recording};
+pub use execute::{Operands, Place, Recording};
 pub use launch::{Caps, Prepared, Slot, View, prepare};
+pub use ready::Ready;
 pub use stopwatch::settle_laps;
 pub use trouble::{Fault, inject};
