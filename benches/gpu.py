@@ -203,7 +203,7 @@ def encoding(h, w, count, repeat=9):
             for stage, times in stages.items():
                 times.append(p.stages.get(stage, 0.0) / ag.last_plan().kernels * 1e3)
     told = ", ".join(f"{stage} {sorted(times)[len(times) // 2]:.2f} us" for stage, times in stages.items() if times)
-    print(f"of a launch in a cached plan of {count}: {told}", flush=True)
+    print(f"of a launch in a cached plan of {count}, one dispatch: {told}", flush=True)
 
 
 def flat_memory(device, steps=10_000):

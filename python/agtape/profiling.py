@@ -32,9 +32,9 @@ class profile(Tables):
             `bytes_written` and `flops`, over all `gb_per_s`, `gflop_per_s` (None without a time), and `fraction_of_peak` (None
             without peaks).
         stages: dict from stages to milliseconds. `record`: the rest of the block, recording and the caller's own Python; `hash`: pending
-            nodes are gathered and written as a key; `look up`: the plan is looked for; `plan`: one is made; `bind`: buffers are taken;
-            `run`: kernels run on the CPU; `encode`, `submit`: launches become commands of a device and are handed over; `wait`: a device
-            is waited for; `keep`: values are handed to their nodes and what nobody needs is freed; `other`. Of one thread's block they
+            nodes are gathered and written as a key; `look up`: the plan is looked for; `plan`: one is made; `bind`: buffers are taken,
+            and on a device each launch learns where its tensors lie; `run`: kernels run on the CPU; `encode`, `submit`: a device's
+            commands are encoded and handed over; `wait`: a device is waited for; `keep`: values are handed to their nodes and what nobody needs is freed; `other`. Of one thread's block they
             add up to `wall_ms`.
         wall_ms, evaluations, cache_hits, launches, notes.
 

@@ -13,9 +13,11 @@ pub fn now() -> u64 {
     START.elapsed().as_nanos() as u64
 }
 
-/// What a device keeps a thread busy with.
+/// What a thread does on behalf of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Duty {
+    /// Encoding commands.
+    Encode,
     /// Handing commands over.
     Submit,
     /// Waiting until the device has done something.

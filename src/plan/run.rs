@@ -82,7 +82,7 @@ pub(super) fn run(plan: &Plan, program: &Program, anomaly: bool, room: Option<us
     // An update runs to its end; its gradients were looked at when they were computed.
     let anomaly = anomaly && !plan.is_update;
     let is_long = program.device.is_cpu() && plan.work > LONG_WORK;
-    let running = Timing::span(timing, if program.device.is_cpu() { Stage::Run } else { Stage::Encode });
+    let running = Timing::span(timing, if program.device.is_cpu() { Stage::Run } else { Stage::Bind });
     let ran = cpu::interruptible(plan.is_update, is_long, || match program.device.is_cpu() {
         true => cpu::with_team(plan.work > TEAM_WORK, || launches(plan, program, &memory, &mut live, anomaly, &seen, timing)),
         false => run_gpu::launches(plan, program, &memory, &mut live, anomaly, &seen, timing),

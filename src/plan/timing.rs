@@ -56,11 +56,11 @@ pub enum Stage {
     LookUp,
     /// A plan is made.
     Plan,
-    /// Leaves are checked and buffers taken.
+    /// Leaves are checked and buffers taken; a device's launches are told where their tensors lie, and their numbers.
     Bind,
     /// Kernels run, on the CPU.
     Run,
-    /// Launches become a device's commands.
+    /// A device's commands are encoded.
     Encode,
     /// Commands are handed to a device.
     Submit,
@@ -358,6 +358,7 @@ impl Profile {
 /// Passes on what a thread did on behalf of a device.
 fn hear(duty: Duty, begin: u64, end: u64) {
     let stage = match duty {
+        Duty::Encode => Stage::Encode,
         Duty::Submit => Stage::Submit,
         Duty::Wait => Stage::Wait,
     };

@@ -5,13 +5,15 @@ use super::pipeline::{GroupKey, Pipeline};
 use super::ready::{Bound, Ready, ReadyDispatch};
 use super::stopwatch::Watch;
 use super::trouble::{Fault, strikes};
-use crate::backend::clock::Laps;
+use crate::backend::clock::{Duty, Laps, OnDuty};
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
-use wgpu::{BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding, ComputePass};
+use wgpu::{
+    BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding, CommandBuffer, CommandEncoder, ComputePass,
+};
 
 /// Where bindings may start: every adapter allows multiples of this.
 const ALIGN: usize = 256;
@@ -253,17 +255,20 @@ impl Recording<'_> {
     }
 
     pub(super) fn submit_at_once(&self) -> Result<()> {
-        let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
-        self.encode(&mut encoder.begin_compute_pass(&Default::default()), 0..self.commands.len());
-        self.hand_over(self.finished(encoder)?)
+        self.hand_over(self.encoded(|encoder| {
+            self.encode(&mut encoder.begin_compute_pass(&Default::default()), 0..self.commands.len());
+        })?)
     }
 
-    /// The commands of an encoder. What it refuses is found here.
-    pub(super) fn finished(&self, encoder: wgpu::CommandEncoder) -> Result<wgpu::CommandBuffer> {
+    /// The commands that are given to an encoder. What it refuses is found here.
+    pub(super) fn encoded(&self, give: impl FnOnce(&mut CommandEncoder)) -> Result<CommandBuffer> {
+        let _duty = OnDuty::begin(Duty::Encode);
+        let mut encoder = self.gpu.device.create_command_encoder(&Default::default());
+        give(&mut encoder);
         self.gpu.made("commands could not be encoded", || encoder.finish())
     }
 
-    pub(super) fn hand_over(&self, commands: wgpu::CommandBuffer) -> Result<()> {
+    pub(super) fn hand_over(&self, commands: CommandBuffer) -> Result<()> {
         if self.is_whole { self.gpu.submit_once(commands) } else { self.gpu.submit(commands).map(|_| ()) }
     }
 

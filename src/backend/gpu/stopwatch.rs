@@ -191,8 +191,24 @@ impl Recording<'_> {
     fn submit_stamped(&self, watch: &Watch, parts: &[(u32, Range<usize>)]) -> Result<()> {
         let gpu = self.gpu;
         gpu.stopwatch.collect();
-        let mut encoder = gpu.device.create_command_encoder(&Default::default());
         let mut flights = Vec::new();
+        let commands = self.encoded(|encoder| self.encode_stamped(encoder, watch, parts, &mut flights))?;
+        let submitted = now();
+        self.hand_over(commands)?;
+        flights.iter_mut().for_each(|flight| flight.submitted = submitted);
+        gpu.stopwatch.flights.lock().append(&mut flights);
+        Ok(())
+    }
+
+    /// Encodes launches with their stamps, which are on their way from then on.
+    fn encode_stamped(
+        &self,
+        encoder: &mut CommandEncoder,
+        watch: &Watch,
+        parts: &[(u32, Range<usize>)],
+        flights: &mut Vec<Flight>,
+    ) {
+        let gpu = self.gpu;
         for (nth, part) in parts.chunks(MAX_LAUNCHES).enumerate() {
             let Some(stamps) = (if nth < MAX_SETS { gpu.stopwatch.take(gpu) } else { None }) else {
                 let mut pass = encoder.begin_compute_pass(&Default::default());
@@ -208,17 +224,11 @@ impl Recording<'_> {
                 let pass = ComputePassDescriptor { label: None, timestamp_writes };
                 self.encode(&mut encoder.begin_compute_pass(&pass), range.clone());
             }
-            let mapped = stamps.fetch(&mut encoder, 2 * part.len());
+            let mapped = stamps.fetch(encoder, 2 * part.len());
             let launches = part.iter().map(|&(launch, _)| launch).collect();
             let number = gpu.stopwatch.next.fetch_add(1, Relaxed);
             flights.push(Flight { number, stamps, launches, laps: watch.laps.clone(), submitted: 0, mapped });
         }
-        let commands = self.finished(encoder)?;
-        let submitted = now();
-        self.hand_over(commands)?;
-        flights.iter_mut().for_each(|flight| flight.submitted = submitted);
-        gpu.stopwatch.flights.lock().append(&mut flights);
-        Ok(())
     }
 
     /// What must be done once or not at all is one submission; its launches get equal parts of its time.
@@ -252,9 +262,9 @@ impl Recording<'_> {
         // What the device still has to do is none of the first launch's time.
         gpu.wait(None)?;
         for (launch, range) in parts {
-            let mut encoder = gpu.device.create_command_encoder(&Default::default());
-            self.encode(&mut encoder.begin_compute_pass(&Default::default()), range);
-            let commands = self.finished(encoder)?;
+            let commands = self.encoded(|encoder| {
+                self.encode(&mut encoder.begin_compute_pass(&Default::default()), range);
+            })?;
             let begin = now();
             let index = gpu.submit(commands)?;
             gpu.wait(Some(index))?;
