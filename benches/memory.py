@@ -169,7 +169,7 @@ def peaks_beside_torch(torch_python):
         yield row(f"{workload}: live bytes at the peak, MiB", ours / MIB, theirs / MIB, "torch's own", is_bytes=True)
 
 
-def process_growth(budget):
+def process_growth(name, budget):
     """Planned peak of a model of more than 500 MB against what the process gained since before the model."""
     import agtape as ag
     from budget.models import Mlp
@@ -186,8 +186,9 @@ def process_growth(budget):
     train(Mlp(2, 64, 512))
     ag.empty_cache()
     before = resident()
-    # Parameters of 537 MB, gradients of as many, activations of twice as many: they die while gradients come to be.
-    model = Twice(128, 1024, 1024)
+    # Parameters of 537 MB, gradients of as many, activations of twice as many: they die while gradients come to be. Or values of eight
+    # times a weight's size, which no gradient's buffer can hold.
+    model = {"equal": lambda: Twice(128, 1024, 1024), "large": lambda: Mlp(64, 512, 4096)}[name]()
     fixed = 2 * sum(p.nbytes for p in model.params) + model.x.nbytes
     # What NumPy needed to make the weights is not the step's.
     ctypes.CDLL(None).malloc_trim(0)
@@ -197,14 +198,21 @@ def process_growth(budget):
 
 
 def planned_against_process():
-    """Planned peaks and the process's growth, plain and under a budget; in two processes, since an allocator keeps what a step left."""
-    budget = 0
-    for name in ("no budget", "half of the activations"):
-        found = in_process(["--process", str(budget)])
+    """Planned peaks and the process's growth, plain and under a budget; each in its own process, since an allocator keeps what a step left."""
+    ways = {
+        "parameters of 537 MB, no budget": ("equal", lambda _: 0),
+        "parameters of 537 MB, half of the activations": (
+            "equal",
+            lambda plain: (plain["planned"] + plain["fixed"]) // 2,
+        ),
+        "values of eight times a weight's size, no budget": ("large", lambda _: 0),
+    }
+    found = None
+    for way, (name, budget_of) in ways.items():
+        found = in_process(["--process", name, str(budget_of(found))])
         apart = abs(found["grown"] / found["planned"] - 1)
         note = f"planned {found['planned'] / MIB:.0f} MiB, grown by {found['grown'] / MIB:.0f}"
-        yield row(f"parameters of 537 MB, {name}: process apart from the plan", apart, 0.05, note, is_bytes=True)
-        budget = (found["planned"] + found["fixed"]) // 2
+        yield row(f"{way}: process apart from the plan", apart, 0.05, note, is_bytes=True)
 
 
 def planning():
@@ -260,13 +268,14 @@ def main():
     parser.add_argument("--torch-python", default=sys.executable, help="an interpreter that has torch")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--live", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--process", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--process", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.live:
         print(json.dumps({"bytes": live_bytes(*options.live)}), flush=True)
         os._exit(0)  # what libraries do at the end of a process is not looked at
-    if options.process is not None:
-        return print(json.dumps(process_growth(options.process)))
+    if options.process:
+        name, budget = options.process
+        return print(json.dumps(process_growth(name, int(budget))))
     if options.part:
         part = PARTS[options.part]
         return print(json.dumps(list(part(options.torch_python) if options.part == "torch" else part())))

@@ -4,7 +4,7 @@ use super::node::Spec;
 use crate::backend::gpu;
 use crate::device::{Device, MAX_GPUS};
 use crate::error::{Error, Result};
-use crate::pool::{Allocator, Handle, PoolError, PoolId, Pools};
+use crate::pool::{Allocator, Handle, PoolError, PoolId, Pools, Returned};
 use memmap2::MmapMut;
 use parking_lot::Mutex;
 use std::alloc::{Layout, alloc, dealloc};
@@ -39,6 +39,16 @@ enum Memory {
     Host { ptr: NonNull<u8>, origin: Origin },
     /// Of an adapter. A running plan holds it too.
     Gpu(Arc<gpu::Buffer>),
+    /// A part of a larger buffer of the host.
+    Part { ptr: NonNull<u8>, whole: Arc<Whole> },
+}
+
+/// A buffer of the host that others are parts of.
+#[derive(Debug)]
+struct Whole {
+    bytes: usize,
+    /// There until the last part ends.
+    buffer: Option<Buffer>,
 }
 
 /// Where memory of the host comes from.
@@ -77,7 +87,7 @@ impl Buffer {
     /// The first byte of host memory.
     pub fn ptr(&self) -> Result<*mut u8> {
         match &self.memory {
-            Memory::Host { ptr, .. } => Ok(ptr.as_ptr()),
+            Memory::Host { ptr, .. } | Memory::Part { ptr, .. } => Ok(ptr.as_ptr()),
             Memory::Gpu(_) => Err(Error::Internal("the host was to read a device's memory")),
         }
     }
@@ -86,7 +96,30 @@ impl Buffer {
     pub fn gpu(&self) -> Result<&Arc<gpu::Buffer>> {
         match &self.memory {
             Memory::Gpu(buffer) => Ok(buffer),
-            Memory::Host { .. } => Err(Error::Internal("an adapter was to read the host's memory")),
+            Memory::Host { .. } | Memory::Part { .. } => Err(Error::Internal("an adapter was to read the host's memory")),
+        }
+    }
+
+    /// Whether it is a part of a larger one.
+    pub fn is_part(&self) -> bool {
+        matches!(self.memory, Memory::Part { .. })
+    }
+
+    /// The first part of what was a buffer of so many bytes.
+    pub fn into_part(self, bytes: usize) -> Result<Buffer> {
+        let ptr = NonNull::new(self.ptr()?).ok_or(Error::Internal("a buffer without memory"))?;
+        Ok(Buffer { memory: Memory::Part { ptr, whole: Arc::new(Whole { bytes, buffer: Some(self) }) }, label: None })
+    }
+
+    /// The part that begins so many bytes into the buffer of which this one is the first.
+    pub fn part_at(&self, offset: usize) -> Result<Buffer> {
+        match &self.memory {
+            Memory::Part { ptr, whole } if offset < whole.bytes => {
+                // SAFETY: the buffer has `bytes` bytes from `ptr` on, and the offset lies among them.
+                let ptr = unsafe { ptr.add(offset) };
+                Ok(Buffer { memory: Memory::Part { ptr, whole: whole.clone() }, label: None })
+            }
+            _ => Err(Error::Internal("a part beyond its buffer")),
         }
     }
 
@@ -192,8 +225,14 @@ impl Allocator for DeviceAllocator {
         Some(Buffer { memory, label: None })
     }
 
-    fn is_reusable(&self, buffer: &Buffer) -> bool {
-        !matches!(buffer.memory, Memory::Host { origin: Origin::Borrowed, .. })
+    fn returned(&self, mut buffer: Buffer) -> Returned<Buffer> {
+        match &mut buffer.memory {
+            Memory::Host { origin: Origin::Borrowed, .. } => Returned::Foreign,
+            Memory::Part { whole, .. } => {
+                Returned::Part(Arc::get_mut(whole).and_then(|whole| Some((whole.bytes, whole.buffer.take()?))))
+            }
+            _ => Returned::Free(buffer),
+        }
     }
 }
 

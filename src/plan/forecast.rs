@@ -72,12 +72,13 @@ fn beneath(roots: &[Tensor]) -> FxHashMap<*const Node, Arc<Node>> {
 fn of_one_device(roots: &[Tensor]) -> Result<PlanForecast> {
     let program = Program::new(roots, options())?;
     let plan = make(&program, options())?;
-    let mut kept: Vec<u32> = Vec::new();
+    let mut kept: Vec<(u32, usize, usize)> = Vec::new();
     for k in &plan.kept {
-        if let Loc::Temp(t) = k.loc
-            && let Place::Buffer(b) = plan.places[t as usize]
-        {
-            kept.push(b);
+        let Loc::Temp(t) = k.loc else { continue };
+        match plan.places[t as usize] {
+            Place::Buffer(b) => kept.push((b, 0, plan.buffers[b as usize])),
+            Place::Part { buffer, offset, bytes } => kept.push((buffer, offset, bytes)),
+            Place::Arena(_) | Place::Lent { .. } | Place::Leaf(_) => {}
         }
     }
     kept.sort_unstable();
@@ -86,6 +87,6 @@ fn of_one_device(roots: &[Tensor]) -> Result<PlanForecast> {
         kernels: plan.launches.len(),
         work: plan.work,
         peak_bytes: plan.peak,
-        kept_bytes: kept.iter().map(|&b| plan.buffers[b as usize]).sum(),
+        kept_bytes: kept.iter().map(|&(.., bytes)| bytes).sum(),
     })
 }

@@ -41,7 +41,7 @@ pub(super) fn rows(plan: &Plan) -> Vec<LaunchRow> {
             temp,
             place: temp.and_then(|t| match plan.places[t as usize] {
                 Place::Buffer(b) => Some((b as usize, 0)),
-                Place::Lent { buffer, offset } => Some((buffer as usize, offset)),
+                Place::Lent { buffer, offset } | Place::Part { buffer, offset, .. } => Some((buffer as usize, offset)),
                 Place::Arena(offset) => Some((plan.buffers.len() + offset / plan.page, offset % plan.page)),
                 Place::Leaf(_) => None,
             }),

@@ -107,7 +107,7 @@ impl Memory {
                     Home::Buffer(page, offset % plan.page)
                 }
                 Place::Buffer(b) => Home::Buffer(self.buffer(b)?, 0),
-                Place::Lent { buffer, offset } => Home::Buffer(self.buffer(buffer)?, offset),
+                Place::Lent { buffer, offset } | Place::Part { buffer, offset, .. } => Home::Buffer(self.buffer(buffer)?, offset),
             },
             Loc::Scalar(_) => return Err(Error::Internal("plan: a number has no memory")),
         })
@@ -115,6 +115,24 @@ impl Memory {
 
     fn buffer(&self, at: u32) -> Result<&Buffer> {
         self.buffers[at as usize].as_ref().ok_or(Error::Internal("plan: a buffer is gone"))
+    }
+
+    /// A part of a buffer, for a storage of its own.
+    pub fn part(&mut self, pools: &mut DevicePools, plan: &Plan, at: u32, offset: usize, bytes: usize) -> Result<Buffer> {
+        let place = &mut self.buffers[at as usize];
+        let whole = match place.take() {
+            Some(buffer) if buffer.is_part() => buffer,
+            Some(buffer) => {
+                let bytes = plan.buffers[at as usize];
+                pools.begin_parting(bytes);
+                buffer.into_part(bytes)?
+            }
+            None => return Err(Error::Internal("plan: a buffer is gone")),
+        };
+        let part = whole.part_at(offset)?;
+        *place = Some(whole);
+        pools.begin_part(bytes);
+        Ok(part)
     }
 
     /// An operand as a CPU kernel sees it.
@@ -135,8 +153,10 @@ impl Memory {
 
     fn give_back(self, pools: &mut DevicePools, plan: &Plan) {
         for (buffer, &bytes) in self.buffers.into_iter().zip(&plan.buffers) {
-            if let Some(buffer) = buffer {
-                pools.give_buffer(bytes, buffer);
+            match buffer {
+                Some(buffer) if buffer.is_part() => pools.end_parting(buffer),
+                Some(buffer) => pools.give_buffer(bytes, buffer),
+                None => {}
             }
         }
         for (page, bytes) in self.pages.into_iter().zip(plan.pages()) {

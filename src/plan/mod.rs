@@ -25,6 +25,7 @@ mod rebuild;
 mod refine;
 mod run;
 mod run_gpu;
+mod share;
 mod timing;
 mod transfer;
 mod tree;
@@ -105,6 +106,8 @@ pub(crate) enum Place {
     Arena(usize),
     /// So many bytes into a buffer of the plan whose own value is written later.
     Lent { buffer: u32, offset: usize },
+    /// So many bytes into a buffer of the plan in which values that outlive it lie beside each other: a part of so many bytes.
+    Part { buffer: u32, offset: usize, bytes: usize },
     /// The storage of a leaf that nobody else needs: written in place.
     Leaf(u32),
 }

@@ -3,12 +3,12 @@ use super::arena::offsets;
 use super::lend::{Lent, lend};
 use super::lower::{Lowered, Temp};
 use super::program::{Program, in_place};
+use super::share::{At, Sharing, share};
 use super::{Kept, Launch, Loc, Place, Step};
 use crate::backend::{Kernel, gpu};
 use crate::device::Device;
 use crate::layout::Layout;
 use crate::pool::class_bytes;
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// Where each temporary lies, the sizes of the plan's buffers, and the bytes that live from launch to launch.
@@ -93,23 +93,39 @@ fn leaf_last_uses(program: &Program, lowered: &Lowered) -> Vec<u32> {
 }
 
 /// Places the temporaries of a lowered program: buffers of one size class are used again after the last use of what was in them. Where that
-/// takes much more than what is alive, temporaries of other sizes lie in the buffers of kept ones before those are written.
+/// takes much more than what is alive, temporaries of other sizes lie in the buffers of kept ones before those are written, or kept ones
+/// beside each other in what temporaries are done with.
 pub(super) fn place(program: &Program, lowered: &Lowered) -> Placement {
     let slots = Slots::new(program, lowered);
     let mut lent = vec![None; slots.slots.len()];
-    let (mut of_slot, mut buffers) = share_by_class(&slots.slots, &lent, lowered.launches.len());
-    let total: usize = buffers.iter().sum();
-    if program.device.is_cpu() && total >= LARGE && total - total / LITTLE > peak(&steps(&slots.slots, lowered.launches.len())) {
-        let guests = lend(&slots.slots, usize::MAX);
-        let (with_guests, fewer) = share_by_class(&slots.slots, &guests, lowered.launches.len());
-        if fewer.iter().sum::<usize>() < total {
-            (lent, of_slot, buffers) = (guests, with_guests, fewer);
+    let mut sharing = share(&slots.slots, &lent, None);
+    if program.device.is_cpu() && sharing.total() >= LARGE {
+        let steps = steps(&slots.slots, lowered.launches.len());
+        if sharing.total() - sharing.total() / LITTLE > peak(&steps) {
+            (lent, sharing) = better_sharing(&slots.slots, lent, sharing, highest(&steps));
         }
     }
-    slots.placement(lowered, buffers, (0, usize::MAX), |s| match lent[s] {
-        Some((kept, offset)) => Place::Lent { buffer: of_slot[kept as usize], offset },
-        None => Place::Buffer(of_slot[s]),
+    slots.placement(lowered, sharing.buffers, (0, usize::MAX), |s| match (lent[s], sharing.homes[s]) {
+        (Some((kept, offset)), _) => Place::Lent { buffer: sharing.homes[kept as usize].buffer, offset },
+        (None, At { buffer, part: None }) => Place::Buffer(buffer),
+        (None, At { buffer, part: Some(offset) }) => Place::Part { buffer, offset, bytes: slots.slots[s].bytes },
     })
+}
+
+/// The sharing that takes the fewest bytes: as it is, with guests of kept slots, or with kept slots beside each other after the launch at
+/// which most is alive, for which it must save more than a little: such a buffer is held as long as one of them lives.
+fn better_sharing(slots: &[Slot], lent: Vec<Lent>, sharing: Sharing, highest: u32) -> (Vec<Lent>, Sharing) {
+    let little = sharing.total() / LITTLE;
+    let guests = lend(slots, usize::MAX);
+    let ways = [(guests.clone(), None, 0), (lent.clone(), Some(highest), little), (guests, Some(highest), little)];
+    let mut best = (lent, sharing);
+    for (lent, beside, least) in ways {
+        let other = share(slots, &lent, beside);
+        if other.total() + least < best.1.total() {
+            best = (lent, other);
+        }
+    }
+    best
 }
 
 /// Places them in as little memory as can be: a buffer each for what is kept, in which what has at most `small` bytes may lie before, and
@@ -168,36 +184,6 @@ fn steps(slots: &[Slot], launches: usize) -> Vec<Step> {
         }
     }
     steps
-}
-
-/// The buffer of each slot, but for those that are lent one, and the buffers' sizes.
-fn share_by_class(slots: &[Slot], lent: &[Lent], launches: usize) -> (Vec<u32>, Vec<usize>) {
-    let mut is_host = vec![false; slots.len()];
-    lent.iter().flatten().for_each(|&(kept, _)| is_host[kept as usize] = true);
-    let mut of_slot = Vec::with_capacity(slots.len());
-    let mut buffers: Vec<usize> = Vec::new();
-    let mut free: FxHashMap<usize, Vec<u32>> = FxHashMap::default();
-    let is_ending = |s: &u32| (slots[*s as usize].to as usize) < launches && lent[*s as usize].is_none();
-    let mut ends: Vec<u32> = (0..slots.len() as u32).filter(is_ending).collect();
-    ends.sort_by_key(|&s| slots[s as usize].to);
-    let mut ended = ends.into_iter().peekable();
-    for (s, slot) in slots.iter().enumerate() {
-        // Slots stand in the order of their first launches.
-        while let Some(s) = ended.next_if(|&s| slots[s as usize].to < slot.from) {
-            free.entry(slots[s as usize].bytes).or_default().push(of_slot[s as usize]);
-        }
-        if lent[s].is_some() {
-            of_slot.push(u32::MAX);
-            continue;
-        }
-        // What has guests has a buffer of its own from the start.
-        let again = if is_host[s] { None } else { free.get_mut(&slot.bytes).and_then(Vec::pop) };
-        of_slot.push(again.unwrap_or_else(|| {
-            buffers.push(slot.bytes);
-            buffers.len() as u32 - 1
-        }));
-    }
-    (of_slot, buffers)
 }
 
 impl<'a> Slots<'a> {
@@ -300,6 +286,18 @@ fn bytes_of(size: usize, layout: &Layout) -> usize {
     layout.shape.iter().product::<usize>() * size
 }
 
+/// The step at which the running sum is highest.
+fn highest(steps: &[Step]) -> u32 {
+    let mut live = 0;
+    let mut best = (0, 0);
+    for (s, step) in steps.iter().enumerate() {
+        live += step.born;
+        best = if live > best.0 { (live, s as u32) } else { best };
+        live -= step.dead;
+    }
+    best.1
+}
+
 /// The highest running sum of the steps.
 pub(super) fn peak(steps: &[Step]) -> usize {
     let mut live = 0;
@@ -333,26 +331,6 @@ pub(super) mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
-
-        #[test]
-        fn test_b04_what_lives_together_in_shared_buffers_lies_apart(slots in any_slots(9, 20, 3)) {
-            for lent in [vec![None; slots.len()], lend(&slots, usize::MAX)] {
-                let (of_slot, buffers) = share_by_class(&slots, &lent, 80);
-                let range = |s: usize| {
-                    let (buffer, start) = lent[s].map_or((of_slot[s], 0), |(kept, offset)| (of_slot[kept as usize], offset));
-                    (buffer, start, start + slots[s].bytes)
-                };
-                for a in 0..slots.len() {
-                    let (buffer, start, end) = range(a);
-                    prop_assert!(end <= buffers[buffer as usize]);
-                    for b in a + 1..slots.len() {
-                        let together = slots[a].from <= slots[b].to && slots[b].from <= slots[a].to;
-                        let (other, first, last) = range(b);
-                        prop_assert!(!together || buffer != other || last <= start || end <= first);
-                    }
-                }
-            }
-        }
 
         #[test]
         fn test_g03_bindings_start_where_their_slots_do(

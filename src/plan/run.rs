@@ -251,6 +251,11 @@ fn adopt(plan: &Plan, program: &Program, memory: &mut Memory, live: &mut Live, k
             pools.adopt(pool, bytes, buffer, false)?
         }
         Place::Arena(_) | Place::Lent { .. } => return Err(Error::Internal("plan: a kept value among temporaries")),
+        Place::Part { buffer, offset, bytes } => {
+            let part = memory.part(&mut pools, plan, buffer, offset, bytes)?;
+            live.adopt(&mut pools, bytes)?;
+            pools.adopt(pool, bytes, part, false)?
+        }
         Place::Buffer(b) => {
             let bytes = plan.buffers[b as usize];
             let Some(buffer) = memory.buffers[b as usize].take() else {

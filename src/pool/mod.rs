@@ -7,6 +7,7 @@ mod handle;
 #[cfg(test)]
 mod model_test;
 mod owners;
+mod parts;
 mod size_class;
 mod slots;
 mod stats;
@@ -15,6 +16,6 @@ mod storages;
 pub use cache::BufferCache;
 pub use error::PoolError;
 pub use handle::{Handle, PoolId, PoolKind};
-pub use owners::{Allocator, Pools};
+pub use owners::{Allocator, Pools, Returned};
 pub use size_class::{class_bytes, class_index, largest_class};
 pub use stats::{ScopeId, Stats, own_bytes};

@@ -20,8 +20,19 @@ pub trait Allocator {
     /// Makes a buffer of `class_bytes` bytes, which is a size class, or says that there is no memory for it.
     fn allocate(&self, class_bytes: usize) -> Option<Self::Buffer>;
 
-    /// Whether a buffer may serve other storages once its own has ended; else it is dropped then.
-    fn is_reusable(&self, buffer: &Self::Buffer) -> bool;
+    /// What becomes of a buffer whose storage has ended.
+    fn returned(&self, buffer: Self::Buffer) -> Returned<Self::Buffer>;
+}
+
+/// What becomes of a buffer that nobody uses any more.
+#[derive(Debug)]
+pub enum Returned<B> {
+    /// It may serve other storages.
+    Free(B),
+    /// It was somebody else's, and is theirs alone again.
+    Foreign,
+    /// It was a part of a larger one; of the last part, that one with its bytes.
+    Part(Option<(usize, B)>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +69,10 @@ pub struct Pools<A: Allocator> {
     pub(super) reserved_peak: usize,
     /// `reserved` above which cached buffers are returned first.
     ceiling: Option<usize>,
+    /// Bytes of buffers with parts that no part has.
+    pub(super) spare: usize,
+    /// Buffers that the allocator granted so far.
+    pub(super) granted: u64,
     pub(super) meters: Meters,
     serials: u64,
     pub(super) resets: u64,
@@ -79,6 +94,8 @@ impl<A: Allocator> Pools<A> {
             reserved: 0,
             reserved_peak: 0,
             ceiling: None,
+            spare: 0,
+            granted: 0,
             meters: Meters::default(),
             serials: 0,
             resets: 0,
@@ -166,6 +183,7 @@ impl<A: Allocator> Pools<A> {
             }
         };
         let buffer = granted.ok_or_else(|| self.out_of_memory(class))?;
+        self.granted += 1;
         self.reserve(class);
         Ok(buffer)
     }
@@ -208,12 +226,12 @@ impl<A: Allocator> Pools<A> {
         }
     }
 
-    /// Returns a taken buffer to the cache; one that may not be used again is freed.
+    /// Returns a taken buffer to the cache; one that may not be used again is freed, and what has parts is there until the last one ends.
     pub fn give_buffer(&mut self, bytes: usize, buffer: A::Buffer) {
-        if self.allocator.is_reusable(&buffer) {
-            self.cache.put(bytes, buffer);
-        } else {
-            self.discard_buffer(bytes, buffer);
+        match self.allocator.returned(buffer) {
+            Returned::Free(buffer) => self.cache.put(bytes, buffer),
+            Returned::Foreign => self.reserved = self.reserved.saturating_sub(class_bytes(bytes)),
+            Returned::Part(whole) => self.end_part(class_bytes(bytes), whole),
         }
     }
 

@@ -13,7 +13,7 @@ pub struct Stats {
     pub peak: usize,
     /// Bytes of free buffers kept for later requests.
     pub cached: usize,
-    /// Bytes held from the device: in storages, cached, and lent to a running plan.
+    /// Bytes held from the device: in storages, cached, lent to a running plan, and beside the parts of buffers that storages share.
     pub reserved: usize,
     /// Number of resets.
     pub generation: u64,

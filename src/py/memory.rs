@@ -104,6 +104,13 @@ pub fn reserved_peak(device: Option<Bound<'_, PyAny>>) -> PyResult<usize> {
     Ok(pools(device_given("reserved_peak", device.as_ref())?).lock().reserved_peak())
 }
 
+/// How many buffers the pools of a device have asked the system for so far; for tests that a steady step asks for none.
+#[pyfunction]
+#[pyo3(signature = (device = None))]
+pub fn buffers_granted(device: Option<Bound<'_, PyAny>>) -> PyResult<u64> {
+    Ok(pools(device_given("buffers_granted", device.as_ref())?).lock().granted())
+}
+
 /// Returns cached buffers to the system; gives the bytes returned.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
@@ -252,7 +259,7 @@ impl PyPeak {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyHandle>()?;
     m.add_class::<PyPeak>()?;
-    functions!(m; memory_stats_dict, reset_peak_memory, reserved_peak, empty_cache, last_plan_dict, last_backward_dict);
+    functions!(m; memory_stats_dict, reset_peak_memory, reserved_peak, buffers_granted, empty_cache, last_plan_dict, last_backward_dict);
     functions!(m; plan_cache_dict, clear_plan_cache, transfers_dict);
     Ok(())
 }

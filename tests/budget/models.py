@@ -151,6 +151,15 @@ class Step:
         return self.peak - self.fixed
 
 
+def smallest_of(model, budget):
+    """The smallest budget, as the refusal of a smaller one says it."""
+    try:
+        Step(model, budget)
+    except ag.BudgetError as refused:
+        return refused.smallest_bytes
+    raise AssertionError(f"a budget of {budget} bytes was not refused")
+
+
 def work_of(launches):
     """Work added up from the kernel list: 2mnk for a product, 4 for each element that epilogues and other kernels move."""
     total = 0

@@ -4,7 +4,7 @@ import agtape as ag
 import numpy as np
 import pytest
 from agtape import _core
-from budget.models import Chain, Lookup, Mlp, Shared, Skips, Step, Transformer, peak_of, work_of
+from budget.models import Chain, Lookup, Mlp, Shared, Skips, Step, Transformer, peak_of, smallest_of, work_of
 from on_device import assert_same_bits, is_adapter
 from pool_bytes import class_bytes
 
@@ -19,15 +19,6 @@ MODELS = {
     "chain": lambda: Chain(100, 512),
     "lent": lambda: Transformer(6, 32, 2, 32, 4),
 }
-
-
-def smallest_of(model, budget):
-    """The smallest budget, as the refusal of a smaller one says it."""
-    try:
-        Step(model, budget)
-    except ag.BudgetError as refused:
-        return refused.smallest_bytes
-    raise AssertionError(f"a budget of {budget} bytes was not refused")
 
 
 def roomy_step(model, plain):

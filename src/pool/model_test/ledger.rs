@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::pool::Allocator;
+use crate::pool::{Allocator, Returned};
 
 /// Grants buffers up to a limit and counts what is alive.
 #[derive(Default)]
@@ -32,8 +32,8 @@ impl Allocator for Counting {
         })
     }
 
-    fn is_reusable(&self, _: &Stamped) -> bool {
-        true
+    fn returned(&self, buffer: Stamped) -> Returned<Stamped> {
+        Returned::Free(buffer)
     }
 }
 
