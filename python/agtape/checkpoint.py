@@ -154,13 +154,16 @@ def _call(fn, args, kwargs, verify, rngs, name):
         values = [next(tensors) if is_one else next(others) for is_one in is_tensor]
         again_args, again_kwargs = build(values)
         again = run.again(inputs)
-        found = _again(again, twin(), again_args, again_kwargs, world, name)
-        if len(found) != n_outs:
-            raise RuntimeError(
-                f"checkpoint: the replay of segment {name!r} gave {len(found)} tensors, the first run {n_outs}; expected as many"
-            )
-        _compare(name, checks, found)
-        return again.gradients(found, grads)
+        try:
+            found = _again(again, twin(), again_args, again_kwargs, world, name)
+            if len(found) != n_outs:
+                raise RuntimeError(
+                    f"checkpoint: the replay of segment {name!r} gave {len(found)} tensors, the first run {n_outs}; expected as many"
+                )
+            _compare(name, checks, found)
+            return again.gradients(found, grads)
+        finally:
+            again.undo()
 
     n_outs = len(outs)
     made = run.record(outs, replay)

@@ -52,6 +52,8 @@ pub struct PyRun {
     tape: Mutex<Option<Arc<TapeCore>>>,
     /// Versions before the first run of what it changed.
     changes: Mutex<Vec<Change>>,
+    /// Versions to which what a second run changed goes back, once the segments that it ran itself have run a second time.
+    going_back: Mutex<Vec<Change>>,
     difference: Mutex<Option<String>>,
 }
 
@@ -79,7 +81,8 @@ impl PyRun {
             log: Mutex::default(),
             running: Mutex::new(None),
             tape: Mutex::new(None),
-            changes: Mutex::new(Vec::new()),
+            changes: Mutex::default(),
+            going_back: Mutex::default(),
             difference: Mutex::new(None),
         }
     }
@@ -104,17 +107,13 @@ impl PyRun {
         changes.iter().map(swap).collect()
     }
 
-    /// Ends the journal of a run: the first one's changes are kept as they were before it, a second one's are undone.
+    /// Ends the journal of a run. Gives the first one's changes as they were before it; a second one's stay until `undo`.
     fn settle(&self, running: &mut Running, py: Python<'_>) -> Vec<Change> {
         let noted = end_journal(running.noted);
-        if self.first.is_some() {
-            for change in noted.iter().rev().chain(&running.present) {
-                change.tensor.get().put(change.before.0.clone());
-            }
-            running.present.clear();
-            return Vec::new();
+        let is_first = self.first.is_none();
+        if is_first {
+            note_again(py, &noted);
         }
-        note_again(py, &noted);
         let mut own: Vec<Change> = Vec::new();
         for change in noted {
             // What was made in the run is its own affair.
@@ -123,7 +122,12 @@ impl PyRun {
                 own.push(change);
             }
         }
-        own
+        if is_first {
+            return own;
+        }
+        own.append(&mut running.present);
+        *self.going_back.lock() = own;
+        Vec::new()
     }
 }
 
@@ -191,6 +195,9 @@ impl PyRun {
             }
         };
         let changes = self.settle(&mut running, py);
+        if !kind.is_none() {
+            self.undo();
+        }
         let Running { scope: Unsent(scope), obeyed, tape, .. } = running;
         drop((scope, obeyed));
         *self.difference.lock() = self.log.lock().end();
@@ -208,7 +215,14 @@ impl PyRun {
         Ok(false)
     }
 
-    /// The tensors as they are now, under objects of their own: what the run changed in place is undone when it is left.
+    /// Puts back what a second run changed.
+    fn undo(&self) {
+        for change in std::mem::take(&mut *self.going_back.lock()) {
+            change.tensor.get().put(change.before.0.clone());
+        }
+    }
+
+    /// The tensors as they are now, under objects of their own: what the run changed in place is undone in the end.
     fn snapshot(&self, tensors: Vec<Bound<'_, PyTensor>>) -> Vec<PyTensor> {
         wrap_all(tensors.iter().map(|t| t.get().tensor()))
     }
@@ -294,7 +308,9 @@ impl PyRun {
             .zip(&grads)
             .filter_map(|(t, g)| g.as_ref().map(|g| (t.get().tensor(), Some(g.get().tensor()))))
             .collect();
-        let mut found = compute(py, || tape::gradients(&tape, &pairs, &inputs, false, false))?;
+        let found = compute(py, || tape::gradients(&tape, &pairs, &inputs, false, false));
+        self.undo();
+        let mut found = found?;
         for i in 1..inputs.len() {
             // A tensor that was given twice gets its gradient once.
             if inputs[..i].iter().any(|t| Arc::ptr_eq(&t.node, &inputs[i].node) && t.index == inputs[i].index) {

@@ -157,6 +157,50 @@ def test_C12_buffers_changed_between_forward_and_backward_come_back_after_the_re
     assert_equal((0, [p.grad.numpy() for p in model.parameters()]), (0, expected[1]))
 
 
+class Stepping(Counting):
+    """A layer with a segment inside that reads what the layer has changed, and what it has written piece by piece."""
+
+    def __init__(self, w, call):
+        super().__init__(w)
+        self.call = call
+
+    def forward(self, x):
+        self.steps += 1
+        canvas = ag.zeros(x.shape, dtype=float_type()) + x @ self.w
+        canvas[2:4] = ag.sin(x[:2])
+        canvas *= self.w[0]
+        return self.norm(self.call(lambda h: block(h, self.w) * (1.0 + 0.1 * self.steps) + ag.tanh(canvas), x))
+
+
+@pytest.mark.parametrize("inner", REPLAYS)
+@pytest.mark.parametrize("outer", REPLAYS)
+@pytest.mark.parametrize("passes", [1, 2])
+def test_C11_C12_a_segment_inside_finds_what_the_one_around_it_has_changed(outer, inner, passes):
+    x = batch()
+
+    # What changes again before backward is put back for the layer that is called again, and for nothing else.
+    layers = 2 if outer == "call" else 1
+
+    def run(around, inside):
+        model, h = Stepping(weights(1)[0], inside), x
+        with ag.grad_tape():
+            for _ in range(layers):
+                h = around(model, h)
+            loss = (h**3).sum()
+        for number in range(passes):
+            assert model.steps.item() == layers
+            loss.backward(retain_graph=number + 1 < passes)
+        assert model.steps.item() == layers
+        grads = [p.grad.numpy() for p in model.parameters()]
+        return (loss.item(), grads), [b.numpy() for b in model.buffers()]
+
+    found, buffers = run(segment(outer), segment(inner))
+    expected, reference = run(plain, plain)
+    assert_equal(found, expected, rtol=1e-11)
+    for a, b in zip(buffers, reference):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("replay", REPLAYS)
 def test_C11_what_changes_between_forward_and_backward_gives_the_forward_gradient_or_a_named_error(replay):
     leaves = weights(2)
