@@ -99,6 +99,7 @@ pub fn adapter_limits<'py>(py: Python<'py>, device: &str) -> PyResult<Bound<'py,
     d.set_item("workgroup_bytes", gpu.caps.workgroup_bytes)?;
     d.set_item("max_groups", gpu.caps.max_groups)?;
     d.set_item("max_immediates", gpu.caps.max_immediates)?;
+    d.set_item("checked", gpu.is_checked())?;
     d.set_item("pipelines", gpu.pipeline_count())?;
     Ok(d)
 }
@@ -206,16 +207,32 @@ pub fn inject_fault(point: &str, n: i64) -> PyResult<()> {
         "probe" => gpu::Fault::Probe,
         "exhaust" => gpu::Fault::Exhaust,
         "encode" => gpu::Fault::Encode,
+        "compile" => gpu::Fault::Compile,
         other => return Err(pyo3::exceptions::PyValueError::new_err(format!("inject_fault: unknown point {other:?}"))),
     };
     gpu::inject(fault, n);
     Ok(())
 }
 
+/// The kernels that an adapter has compiled, by name; opens it. For tests.
+#[pyfunction]
+pub fn compiled_kernels(py: Python<'_>, device: &str) -> PyResult<Vec<&'static str>> {
+    let Some(index) = device_of(Some(device))?.gpu_index() else { return Ok(Vec::new()) };
+    let gpu = compute(py, || gpu::gpu(index))?;
+    Ok(gpu.kernels().into_iter().collect())
+}
+
+/// Makes every kernel of this name wrong: its last workgroup is left out (None: none is). For tests.
+#[pyfunction]
+#[pyo3(signature = (name = None))]
+pub fn spoil_kernel(name: Option<String>) {
+    gpu::spoil(name);
+}
+
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("DeviceError", m.py().get_type::<DeviceError>())?;
     functions!(m; devices, adapter_dicts, adapter_limits, adapter_memory, get_default_device, set_default_device, choose, synchronize, reset);
-    functions!(m; set_faster_adapter, save_pipelines, inject_fault);
+    functions!(m; set_faster_adapter, save_pipelines, inject_fault, spoil_kernel, compiled_kernels);
     Ok(())
 }

@@ -4,10 +4,11 @@ use super::launch::{Dispatch, Slot, Word};
 use super::pipeline::{GroupKey, Pipeline};
 use super::ready::{Bound, Ready, ReadyDispatch};
 use super::stopwatch::Watch;
-use super::trouble::{Fault, strikes};
+use super::trouble::{Fault, strikes, workgroups};
 use crate::backend::clock::{Duty, Laps, OnDuty};
 use crate::error::{Error, Result};
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
@@ -108,6 +109,16 @@ impl Gpu {
         self.pipelines.count()
     }
 
+    /// Whether shaders check every index and division.
+    pub fn is_checked(&self) -> bool {
+        self.pipelines.is_checked
+    }
+
+    /// The shaders that the device has compiled, by name.
+    pub fn kernels(&self) -> BTreeSet<&'static str> {
+        self.pipelines.names()
+    }
+
     /// Writes compiled pipelines to disk, where the adapter supports it.
     pub fn save_pipelines(&self) {
         self.pipelines.save();
@@ -182,7 +193,8 @@ impl Recording<'_> {
         }
         self.has_tickets |= step.has_tickets;
         let group = self.bind(&pipeline, step, &bindings)?;
-        self.commands.push(Command { pipeline, group, words: (first as u32, self.words.len() as u32), groups: *groups });
+        let groups = workgroups(source.name, *groups);
+        self.commands.push(Command { pipeline, group, words: (first as u32, self.words.len() as u32), groups });
         Ok(())
     }
 

@@ -29,4 +29,4 @@ pub use execute::{Operands, Place, Recording};
 pub use launch::{Caps, Prepared, Slot, View, prepare};
 pub use ready::Ready;
 pub use stopwatch::settle_laps;
-pub use trouble::{Fault, inject};
+pub use trouble::{Fault, inject, spoil};

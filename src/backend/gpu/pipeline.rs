@@ -2,10 +2,12 @@
 use super::device::is_on;
 use super::refusal::guarded;
 use super::text::Source;
+use super::trouble::{Fault, strikes};
 use crate::error::Result;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -25,6 +27,8 @@ const SAVE_AFTER: usize = 16;
 pub(super) struct Pipeline {
     pub raw: wgpu::ComputePipeline,
     pub layout: BindGroupLayout,
+    /// The shader's.
+    name: &'static str,
     /// A number among the pipelines of the process, for the keys of bind groups.
     pub id: u32,
 }
@@ -46,7 +50,8 @@ pub(super) struct Pipelines {
     cache: Option<PipelineCache>,
     file: Option<PathBuf>,
     unsaved: AtomicUsize,
-    is_checked: bool,
+    /// Shaders check every index and division.
+    pub is_checked: bool,
 }
 
 static NEXT_PIPELINE: AtomicU32 = AtomicU32::new(1);
@@ -68,7 +73,7 @@ impl Pipelines {
             cache: None,
             file: None,
             unsaved: AtomicUsize::new(0),
-            is_checked: is_on("AGTAPE_CHECKED"),
+            is_checked: cfg!(test) || is_on("AGTAPE_CHECKED"),
         };
         let key = wgpu::util::pipeline_cache_key(info);
         if let (true, Some(key)) = (features.contains(Features::PIPELINE_CACHE), key) {
@@ -99,6 +104,7 @@ impl Pipelines {
     }
 
     fn compile(&self, device: &wgpu::Device, source: &Source, text: &str, is_shared: bool) -> Pipeline {
+        let text = if strikes(Fault::Compile) { "no shader" } else { text };
         let descriptor = ShaderModuleDescriptor { label: Some(source.name), source: ShaderSource::Wgsl(text.into()) };
         let module = if self.is_checked {
             device.create_shader_module(descriptor)
@@ -138,7 +144,7 @@ impl Pipelines {
             },
             cache: self.cache.as_ref(),
         });
-        Pipeline { raw, layout, id: NEXT_PIPELINE.fetch_add(1, Relaxed) }
+        Pipeline { raw, layout, name: source.name, id: NEXT_PIPELINE.fetch_add(1, Relaxed) }
     }
 
     /// The bind group with this key, made by `make` if it is not kept.
@@ -161,6 +167,11 @@ impl Pipelines {
     /// How many pipelines have been compiled.
     pub fn count(&self) -> usize {
         self.made.lock().len()
+    }
+
+    /// The shaders that they are of, each once.
+    pub fn names(&self) -> BTreeSet<&'static str> {
+        self.made.lock().values().map(|pipeline| pipeline.name).collect()
     }
 
     /// Writes the cache to disk, by way of a temporary name; where that fails nothing is lost but time.

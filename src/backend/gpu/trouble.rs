@@ -3,6 +3,10 @@ use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
+/// The shader whose dispatches leave out their last workgroup: for tests of what must find a wrong kernel.
+static SPOILED: Mutex<Option<String>> = Mutex::new(None);
+static IS_ANY_SPOILED: AtomicBool = AtomicBool::new(false);
+
 /// What a device has reported since it was opened.
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
@@ -67,10 +71,12 @@ pub enum Fault {
     Exhaust,
     /// A command is encoded that the device refuses.
     Encode,
+    /// A shader is compiled that is none.
+    Compile,
 }
 
 /// Calls left until each point fails; negative for never.
-static LEFT: [AtomicI64; 8] = [const { AtomicI64::new(-1) }; 8];
+static LEFT: [AtomicI64; 9] = [const { AtomicI64::new(-1) }; 9];
 
 /// Makes the `n`-th call (from 0) at a point from now on fail; a negative number takes that back. Allocations go on failing until then,
 /// since the first to fail is tried again when cached buffers have been returned.
@@ -86,4 +92,23 @@ pub(super) fn strikes(fault: Fault) -> bool {
         _ => None,
     };
     LEFT[fault as usize].fetch_update(Relaxed, Relaxed, after) == Ok(0)
+}
+
+/// Makes every dispatch of the shaders of a name leave out its last workgroup from now on; `None` takes that back.
+pub fn spoil(name: Option<String>) {
+    let mut spoiled = SPOILED.lock();
+    IS_ANY_SPOILED.store(name.is_some(), Relaxed);
+    *spoiled = name;
+}
+
+/// The workgroups that a dispatch is to have.
+pub(super) fn workgroups(name: &str, [x, y, z]: [u32; 3]) -> [u32; 3] {
+    if !IS_ANY_SPOILED.load(Relaxed) || SPOILED.lock().as_deref() != Some(name) {
+        return [x, y, z];
+    }
+    match (y, z) {
+        (1, 1) => [x - 1, y, z],
+        (_, 1) => [x, y - 1, z],
+        _ => [x, y, z - 1],
+    }
 }
