@@ -5,9 +5,14 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import agtape as ag
 from on_device import is_adapter
+
+TESTS = Path(__file__).resolve().parent
+# What a program needs in its environment that imports the tests' own modules.
+WITH_TESTS = {"PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))}
 
 
 def run_python(code, *arguments, timeout=120, **environment):

@@ -1,4 +1,5 @@
 //! Launches as data: the dispatches that one kernel of a plan becomes, with what each binds and which numbers it is given.
+use super::bits::packing;
 use super::catalog::matrix::Fragments;
 use super::codegen;
 pub use super::derive::Derived;
@@ -167,9 +168,9 @@ pub struct Steps<'a> {
     pub outs: &'a [View<'a>],
     /// The adapter.
     pub caps: Caps,
-    made: Prepared,
+    pub(super) made: Prepared,
     /// Outputs that a last dispatch packs: (output, scratch with its wide elements).
-    packed: Vec<(usize, Flat)>,
+    pub(super) packed: Vec<(usize, Flat)>,
 }
 
 /// The type in which hand-written shaders hold an element: four or eight bytes.
@@ -196,11 +197,6 @@ pub fn elem(dtype: DType, long: bool, caps: Caps) -> Elem {
     }
 }
 
-/// How the elements of a tensor lie that a kernel only moves.
-pub fn moved(dtype: DType) -> Elem {
-    if dtype.size_bytes() == 8 { Elem::Pair } else { Elem::Word }
-}
-
 /// Workgroups for so many threads, along two dimensions where one does not hold them.
 pub fn spread(threads: usize, group: usize, caps: Caps) -> Result<[u32; 3]> {
     grid(threads.div_ceil(group).max(1), caps)
@@ -215,7 +211,10 @@ pub fn grid(groups: usize, caps: Caps) -> Result<[u32; 3]> {
     }
     let rows = groups.div_ceil(most);
     if rows > most {
-        return Err(Error::value("gpu", format!("{groups} workgroups are more than the adapter's {most} x {most}")));
+        return Err(Error::value(
+            "gpu",
+            format!("{groups} workgroups are more than the adapter's {most} x {most}: split the tensor"),
+        ));
     }
     Ok([groups.div_ceil(rows) as u32, rows as u32, 1])
 }
@@ -260,7 +259,7 @@ impl<'a> Steps<'a> {
         self.cast(x, x.dtype, long)
     }
 
-    /// Input `k` row-major with at least a word an element: bits that can be moved.
+    /// Input `k` row-major with at least a word an element: numbers that can be computed with.
     pub fn flat_wide(&mut self, k: usize, long: bool) -> Result<Flat> {
         let x = self.ins[k];
         let to = wide(x.dtype);
@@ -340,10 +339,10 @@ impl<'a> Steps<'a> {
     pub fn finish(mut self) -> Result<Prepared> {
         for (k, flat) in std::mem::take(&mut self.packed) {
             let out = self.outs[k];
-            let wide_type = wide(out.dtype);
+            let (dtype, expr) = packing(flat.elem, wide(out.dtype), out.dtype);
             let steps = strides(out.shape);
-            let x = View { slot: flat.slot, dtype: wide_type, shape: out.shape, strides: &steps };
-            let dispatch = codegen::fused(&cast_expr(wide_type, out.dtype), out.shape, &[x], &[out], self.caps)?;
+            let x = View { slot: flat.slot, dtype, shape: out.shape, strides: &steps };
+            let dispatch = codegen::fused(&expr, out.shape, &[x], &[out], self.caps)?;
             self.push(dispatch);
         }
         Ok(self.made)

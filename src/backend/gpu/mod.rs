@@ -1,5 +1,6 @@
 //! The GPU backend: kernels as WGSL text and dispatches as data, run through wgpu.
 mod adapter;
+mod bits;
 // `all` is for `build.rs` and the tests.
 #[allow(dead_code)]
 mod catalog;

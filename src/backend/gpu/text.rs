@@ -10,8 +10,12 @@ pub enum Elem {
     F16,
     /// IEEE half precision as the adapter stores it, an element by itself; loads as f32.
     Half,
+    /// The same where it is only moved; loads as it is.
+    MovedHalf,
     /// bfloat16, two in a word; loads as f32.
     BF16,
+    /// 16 bits that are only moved, two in a word; loads as u32.
+    Bits16,
     /// i32.
     I32,
     /// Bytes, four in a word; loads as i32.
@@ -37,11 +41,11 @@ impl Elem {
     pub const fn stored(self) -> &'static str {
         match self {
             Elem::F32 => "f32",
-            Elem::Half => "f16",
+            Elem::Half | Elem::MovedHalf => "f16",
             Elem::I32 => "i32",
             Elem::I64 => "i64",
             Elem::Pair => "vec2<u32>",
-            Elem::F16 | Elem::BF16 | Elem::U8 | Elem::Bool | Elem::Word => "u32",
+            Elem::F16 | Elem::BF16 | Elem::Bits16 | Elem::U8 | Elem::Bool | Elem::Word => "u32",
             Elem::F32x4 => "vec4<f32>",
             Elem::Wordx4 => "vec4<u32>",
             Elem::Flag => "atomic<u32>",
@@ -55,7 +59,18 @@ impl Elem {
             Elem::I32 | Elem::U8 | Elem::Bool => "i32",
             Elem::I64 => "i64",
             Elem::Pair => "vec2<u32>",
-            Elem::Word | Elem::Wordx4 | Elem::Flag => "u32",
+            Elem::Word | Elem::Wordx4 | Elem::Bits16 | Elem::Flag => "u32",
+            Elem::MovedHalf => "f16",
+        }
+    }
+
+    /// How elements lie that are written as they are loaded: packed ones a word each.
+    pub const fn apart(self) -> Elem {
+        match self {
+            Elem::F16 | Elem::Half | Elem::BF16 => Elem::F32,
+            Elem::Bits16 => Elem::Word,
+            Elem::U8 | Elem::Bool => Elem::I32,
+            other => other,
         }
     }
 
@@ -67,7 +82,7 @@ impl Elem {
     /// Elements in one word of memory.
     pub const fn per_word(self) -> usize {
         match self {
-            Elem::F16 | Elem::BF16 => 2,
+            Elem::F16 | Elem::BF16 | Elem::Bits16 => 2,
             Elem::U8 | Elem::Bool => 4,
             _ => 1,
         }
@@ -152,7 +167,7 @@ impl Source {
     /// The whole text. `is_shared` says that one buffer is read and written in a dispatch: then every binding must be writable.
     pub fn text(&self, is_shared: bool) -> String {
         let mut out = String::with_capacity(self.body.len() + 512);
-        if self.bindings.iter().any(|b| b.elem == Elem::Half) && !self.enables.contains(&"f16") {
+        if self.bindings.iter().any(|b| b.elem.stored() == "f16") && !self.enables.contains(&"f16") {
             out.push_str("enable f16;\n");
         }
         for extension in self.enables {
@@ -189,11 +204,12 @@ impl Source {
 fn load(out: &mut String, b: &Binding) {
     let (n, loaded) = (&b.name, b.elem.loaded());
     let value = match b.elem {
-        Elem::F32 | Elem::I32 | Elem::I64 | Elem::Pair | Elem::Word => format!("return {n}[i];"),
+        Elem::F32 | Elem::MovedHalf | Elem::I32 | Elem::I64 | Elem::Pair | Elem::Word => format!("return {n}[i];"),
         Elem::F32x4 | Elem::Wordx4 => format!("return {n}[i >> 2u][i & 3u];"),
         Elem::Half => format!("return f32({n}[i]);"),
         Elem::F16 => format!("return unpack2x16float({n}[i >> 1u])[i & 1u];"),
         Elem::BF16 => format!("return bitcast<f32>(select({n}[i >> 1u] << 16u, {n}[i >> 1u] & 0xffff0000u, (i & 1u) == 1u));"),
+        Elem::Bits16 => format!("return ({n}[i >> 1u] >> (16u * (i & 1u))) & 0xffffu;"),
         Elem::U8 | Elem::Bool => format!("return i32(({n}[i >> 2u] >> (8u * (i & 3u))) & 0xffu);"),
         Elem::Flag => return,
     };

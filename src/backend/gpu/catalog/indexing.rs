@@ -1,6 +1,7 @@
 //! Shaders that turn index tensors into offsets and read there.
 use super::super::text::{Elem, Number, Source};
 use super::each;
+use super::movement::MOVED;
 
 /// How index tensors may lie.
 pub const INDICES: [Elem; 3] = [Elem::U8, Elem::I32, Elem::Pair];
@@ -21,21 +22,11 @@ pub fn gather(x: Elem) -> Source {
     each("gather", &body, 4)
         .reads("x", x)
         .reads("offsets", Elem::Word)
-        .writes("out", loaded(x))
+        .writes("out", x.apart())
         .words(Number::U32, &["count", "width", "step", "x_at", "offsets_at", "out_at"])
-}
-
-/// How elements lie when they are written as they are loaded.
-pub const fn loaded(x: Elem) -> Elem {
-    match x {
-        Elem::F16 | Elem::Half | Elem::BF16 => Elem::F32,
-        Elem::U8 | Elem::Bool => Elem::I32,
-        other => other,
-    }
 }
 
 /// Every specialisation.
 pub fn all() -> Vec<Source> {
-    let moved = [Elem::Word, Elem::Pair, Elem::F16, Elem::Half, Elem::BF16, Elem::U8, Elem::Bool];
-    INDICES.map(offsets).into_iter().chain(moved.map(gather)).collect()
+    INDICES.map(offsets).into_iter().chain(MOVED.map(gather)).collect()
 }

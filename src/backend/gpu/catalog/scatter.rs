@@ -1,6 +1,7 @@
 //! Shaders that write or add rows at targets.
 use super::super::text::{Elem, Number, Source};
 use super::each;
+use super::movement::MOVED;
 
 /// How an element joins what is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,12 +49,12 @@ pub fn claim() -> Source {
 }
 
 /// Rows written by the positions that claimed their targets.
-pub fn put(elem: Elem) -> Source {
+pub fn put(v: Elem) -> Source {
     each("put", shader!("put"), 1)
         .reads("targets", Elem::Word)
         .reads("last", Elem::Word)
-        .reads("v", elem)
-        .writes("out", elem)
+        .reads("v", v)
+        .writes("out", v.apart())
         .words(Number::U32, &["count", "width", "targets_at", "last_at", "v_at", "out_at"])
 }
 
@@ -90,7 +91,8 @@ pub fn crossing(join: Join) -> Source {
 
 /// Every specialisation.
 pub fn all() -> Vec<Source> {
-    let mut all = vec![claim(), put(Elem::Word), put(Elem::Pair)];
+    let mut all = vec![claim()];
+    all.extend(MOVED.map(put));
     for join in Join::ALL {
         all.extend([lines(join), runs(join), crossing(join)]);
     }

@@ -1,5 +1,6 @@
 //! Shaders of the stable merge sort.
 use super::super::text::{Elem, Number, Source};
+use super::movement::MOVED;
 
 /// Where sort keys come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,11 +68,11 @@ pub fn merge(key: Elem) -> Source {
 }
 
 /// Elements and positions in order.
-pub fn values(elem: Elem) -> Source {
+pub fn values(x: Elem) -> Source {
     Source::new("sort_values", shader!("sort_values"))
-        .reads("x", elem)
+        .reads("x", x)
         .reads("places", Elem::Word)
-        .writes("values", elem)
+        .writes("values", x.apart())
         .writes("positions", Elem::Pair)
         .words(Number::U32, &["count", "length", "x_at", "places_at", "values_at", "positions_at"])
 }
@@ -79,5 +80,5 @@ pub fn values(elem: Elem) -> Source {
 /// Every specialisation.
 pub fn all() -> Vec<Source> {
     let keys = [Elem::Word, Elem::Pair];
-    Order::ALL.map(blocks).into_iter().chain(keys.map(merge)).chain(keys.map(values)).collect()
+    Order::ALL.map(blocks).into_iter().chain(keys.map(merge)).chain(MOVED.map(values)).collect()
 }

@@ -17,7 +17,7 @@ fn validated(source: &Source, is_shared: bool) -> (naga::Module, ModuleInfo) {
     let long = if has_long { Capabilities::SHADER_INT64 } else { Capabilities::empty() };
     // And halves, and fragments of them.
     let has = |extension: &str| source.enables.contains(&extension);
-    let has_half = has("f16") || source.bindings.iter().any(|b| b.elem == Elem::Half);
+    let has_half = has("f16") || source.bindings.iter().any(|b| b.elem.stored() == "f16");
     let half = if has_half { Capabilities::SHADER_FLOAT16 } else { Capabilities::empty() };
     let fragments = if has(COOPERATIVE) { Capabilities::COOPERATIVE_MATRIX } else { Capabilities::empty() };
     let info = Validator::new(

@@ -167,7 +167,7 @@ pub fn reader(name: &str, dtype: DType, lanes: Lanes, caps: Caps, text: &mut Str
         DType::F16 | DType::BF16 => {
             let value = if dtype == DType::F16 { "f16_value4" } else { "bf16_value4" };
             let words = packed_words(name, 1, lanes);
-            format!("{words}    return {value}((words >> (vec4u(16u) * (at & vec4u(1u)))) & vec4u(0xffffu));")
+            format!("{words}    return {value}({HALVES});")
         }
         DType::U8 | DType::Bool => {
             let words = packed_words(name, 2, lanes);
@@ -179,6 +179,23 @@ pub fn reader(name: &str, dtype: DType, lanes: Lanes, caps: Caps, text: &mut Str
     let _ = writeln!(text, "fn read_{name}(at: vec4u) -> {to} {{\n{body}\n}}");
     Ok(())
 }
+
+/// The same for a kernel that only moves elements: 16-bit floats as they lie.
+pub fn mover(name: &str, dtype: DType, lanes: Lanes, caps: Caps, text: &mut String) -> Result<()> {
+    let (to, body) = match elem(dtype, false, caps) {
+        Elem::Half => {
+            let all = format!("vec4<f16>({name}[at.x], {name}[at.y], {name}[at.z], {name}[at.w])");
+            ("vec4<f16>", format!("    return {all};"))
+        }
+        Elem::F16 | Elem::BF16 => ("vec4u", format!("{}    return {};", packed_words(name, 1, lanes), HALVES)),
+        _ => return reader(name, dtype, lanes, caps, text),
+    };
+    let _ = writeln!(text, "fn read_{name}(at: vec4u) -> {to} {{\n{body}\n}}");
+    Ok(())
+}
+
+/// Each lane's half of the word that it loaded.
+const HALVES: &str = "(words >> (vec4u(16u) * (at & vec4u(1u)))) & vec4u(0xffffu)";
 
 /// Lines that load the word of each lane; where lanes are known to share words, these are loaded once.
 fn packed_words(name: &str, shift: u32, lanes: Lanes) -> String {

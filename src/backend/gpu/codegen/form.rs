@@ -39,7 +39,8 @@ impl Form {
         let inner = size(&mut (inner_from..shape.len()).filter(|a| !reduces(a)));
         let most = u32::MAX as usize / 2;
         if outer.saturating_mul(inner).saturating_mul(reduced.max(1)) > u32::MAX as usize || reduced > most {
-            let message = format!("a reduction of {shape:?} has more elements than 32-bit positions can tell apart");
+            let message =
+                format!("a reduction of {shape:?} has more elements than 32-bit positions can tell apart: split the tensor");
             return Err(Error::value("gpu", message));
         }
         Ok(Form { outer, reduced, inner, mask, inner_from })

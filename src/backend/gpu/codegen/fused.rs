@@ -1,10 +1,10 @@
 //! Elementwise kernels: every thread computes four elements and writes whole words.
 use super::axes::Axes;
-use super::expression::{Lanes, Lines, bound, reader, register};
+use super::expression::{Lanes, Lines, bound, mover, reader, register};
 use super::library;
 use super::numbers::Numbers;
 use super::operators::Register;
-use crate::backend::expr::Expr;
+use crate::backend::expr::{Expr, Src};
 use crate::backend::gpu::launch::{Caps, Dispatch, Slot, View, Word, elem, spread};
 use crate::backend::gpu::text::{Number, Source};
 use crate::dtype::DType;
@@ -48,6 +48,8 @@ impl Parts {
     ) -> Result<Parts> {
         check(expr, shape, ins, outs)?;
         let per_word = per_word(outs, caps);
+        // Input 0 is given as a number.
+        let is_moved = !is_given && is_moved(expr);
         let strides: SmallVec<[&[isize]; 8]> = ins.iter().map(|v| v.strides).collect();
         let axes = Axes::merged(shape, &strides, 0..shape.len());
         let (mut slots, mut functions) = (SmallVec::new(), String::new());
@@ -56,7 +58,8 @@ impl Parts {
             slots.push(view.slot);
             numbers.word(format!("start_in_{k}"), Number::U32, Word::Offset(view.slot, view.dtype.size_bytes()));
             let lanes = if axes.is_flat(k) && !axes.is_constant(k) { lanes(per_word) } else { Lanes::Apart };
-            reader(&format!("in_{k}"), view.dtype, lanes, caps, &mut functions)?;
+            let read = if is_moved { mover } else { reader };
+            read(&format!("in_{k}"), view.dtype, lanes, caps, &mut functions)?;
         }
         for (k, view) in outs.iter().enumerate() {
             source = source.writes(format!("out_{k}"), bound(view.dtype, caps));
@@ -67,8 +70,11 @@ impl Parts {
         let mut lines = Lines::new(expr, &mut numbers)?;
         let mut stores = Stores::default();
         for (k, &(src, dtype)) in expr.outputs.iter().enumerate() {
-            let value = lines.result(src, dtype, &mut numbers)?;
-            stores.add(k, dtype, &value, caps)?;
+            let value = match src {
+                Src::Input(from) if is_moved => kept(expr.inputs[usize::from(from)], dtype, &format!("x_{from}"))?,
+                _ => rounded(dtype, lines.result(src, dtype, &mut numbers)?, caps)?,
+            };
+            stores.add(k, dtype, &value, caps);
         }
         let mut all = lines.scalars;
         load(&axes, is_given, &mut all);
@@ -84,7 +90,10 @@ impl Parts {
 pub fn fused(expr: &Expr, shape: &[usize], ins: &[View], outs: &[View], caps: Caps) -> Result<Dispatch> {
     let total = elems(shape);
     if total > MAX_ELEMS {
-        return Err(Error::value("gpu", format!("{total} elements in one kernel; at most {MAX_ELEMS} fit 32-bit positions")));
+        return Err(Error::value(
+            "gpu",
+            format!("{total} elements in one kernel; at most {MAX_ELEMS} fit 32-bit positions: split the tensor"),
+        ));
     }
     let mut numbers = Numbers::default();
     numbers.fixed("total", total)?;
@@ -111,6 +120,34 @@ fn check(expr: &Expr, shape: &[usize], ins: &[View], outs: &[View]) -> Result<()
         return Err(Error::Internal("gpu: a fused launch whose tensors do not fit the kernel"));
     }
     ins.iter().chain(outs).try_for_each(|v| register(v.dtype).map(|_| ()))
+}
+
+/// Whether an expression gives its inputs as they are.
+fn is_moved(expr: &Expr) -> bool {
+    expr.instrs.is_empty() && expr.outputs.iter().all(|(src, _)| matches!(src, Src::Input(_)))
+}
+
+/// What a moved value is when it is written: 16 bits may go to a word of their own and come from there.
+fn kept(from: DType, to: DType, value: &str) -> Result<String> {
+    let is_half = |dtype| matches!(dtype, DType::F16 | DType::BF16);
+    Ok(match (from, to) {
+        (DType::Bool, DType::Bool) => format!("select(vec4u(0u), vec4u(1u), {value})"),
+        (from, DType::I32) if is_half(from) => format!("bitcast<vec4i>({value})"),
+        (DType::I32, to) if is_half(to) => format!("bitcast<vec4u>({value})"),
+        (from, to) if from == to => value.to_owned(),
+        _ => return Err(Error::Internal("gpu: elements moved to another type")),
+    })
+}
+
+/// What a computed value is when it is written.
+fn rounded(dtype: DType, value: String, caps: Caps) -> Result<String> {
+    Ok(match (dtype, register(dtype)?) {
+        (DType::F16, _) if caps.f16 => format!("vec4<f16>({value})"),
+        (DType::F16, _) => format!("f16_bits4({value})"),
+        (DType::BF16, _) => format!("bf16_bits4({value})"),
+        (_, Register::Truth) => format!("select(vec4u(0u), vec4u(1u), {value})"),
+        _ => value,
+    })
 }
 
 /// Most elements of an output that lie in one word.
@@ -154,15 +191,8 @@ struct Stores {
 }
 
 impl Stores {
-    fn add(&mut self, k: usize, dtype: DType, value: &str, caps: Caps) -> Result<()> {
-        let bits = match (dtype, register(dtype)?) {
-            (DType::F16, _) if caps.f16 => format!("vec4<f16>({value})"),
-            (DType::F16, _) => format!("f16_bits4({value})"),
-            (DType::BF16, _) => format!("bf16_bits4({value})"),
-            (_, Register::Truth) => format!("select(vec4u(0u), vec4u(1u), {value})"),
-            _ => value.to_owned(),
-        };
-        let _ = writeln!(self.before, "    let y_{k} = {bits};");
+    fn add(&mut self, k: usize, dtype: DType, value: &str, caps: Caps) {
+        let _ = writeln!(self.before, "    let y_{k} = {value};");
         let at = |lane: &str| format!("out_{k}[start_out_{k} + i.{lane}]");
         match elem(dtype, false, caps).per_word() {
             4 => {
@@ -183,7 +213,6 @@ impl Stores {
                 }
             }
         }
-        Ok(())
     }
 
     fn text(&self) -> String {

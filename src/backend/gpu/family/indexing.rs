@@ -1,7 +1,7 @@
 //! `Gather` and `TakeAlong`: index tensors become offsets, which rows or elements are then read at.
 use super::super::catalog::indexing;
-use super::super::launch::{Flat, Slot, Steps, Word, elem, spread};
-use super::{as_moved, count, fixed};
+use super::super::launch::{Flat, Slot, Steps, Word, spread};
+use super::{count, fixed};
 use crate::backend::cpu::collapse;
 use crate::error::{Error, Result};
 use crate::shape::elems;
@@ -45,7 +45,10 @@ pub(super) fn offsets(
     }
     for (k, axis) in axes.iter().enumerate() {
         if axis.size > i32::MAX as usize {
-            return Err(Error::value(op, format!("an indexed axis of {} elements is longer than 2^31 - 1", axis.size)));
+            return Err(Error::value(
+                op,
+                format!("an indexed axis of {} elements is longer than 2^31 - 1: split the tensor", axis.size),
+            ));
         }
         let idx = steps.flat(first + k, false)?;
         let words = vec![
@@ -78,10 +81,9 @@ pub fn gather(k: usize, steps: &mut Steps) -> Result<()> {
     // Steps backwards could reach the offset that marks a missing row.
     let is_simple = merged.shape.len() == 1 && x.strides.iter().all(|&s| s >= 0);
     let (from, steps_of, step) = if is_simple {
-        let from = Flat { slot: x.slot, elem: elem(x.dtype, false, steps.caps), bytes: x.dtype.size_bytes() };
-        (from, x.strides.to_vec(), merged.strides[0][0])
+        (steps.held(0), x.strides.to_vec(), merged.strides[0][0])
     } else {
-        (steps.flat(0, false)?, crate::shape::strides(x.shape).to_vec(), 1)
+        (steps.flat_moved(0)?, crate::shape::strides(x.shape).to_vec(), 1)
     };
     let reach: usize = x.shape.iter().zip(&steps_of).map(|(&d, &s)| d.saturating_sub(1) * s as usize).sum();
     count("gather", reach)?;
@@ -94,7 +96,7 @@ pub fn gather(k: usize, steps: &mut Steps) -> Result<()> {
 /// NumPy's `take_along_axis`.
 pub fn take_along(axis: usize, steps: &mut Steps) -> Result<()> {
     let (x, idx) = (steps.ins[0], steps.ins[1]);
-    let from = steps.flat(0, false)?;
+    let from = steps.flat_moved(0)?;
     let (size, inner) = (x.shape[axis], elems(&x.shape[axis + 1..]));
     let around = Around { block: idx.shape[axis] * inner, block_step: size * inner, inner };
     count("take_along_axis", elems(x.shape))?;
@@ -105,11 +107,10 @@ pub fn take_along(axis: usize, steps: &mut Steps) -> Result<()> {
 
 /// Adds the pass that reads rows of `width` elements, `step` apart, at offsets.
 fn rows(op: &'static str, x: Flat, offsets: Slot, width: usize, step: usize, steps: &mut Steps) -> Result<()> {
-    let elem = as_moved(x, steps.ins[0].dtype);
-    let out = steps.out(0, false);
+    let out = steps.out_moved(0);
     let total = elems(steps.outs[0].shape);
     let groups = spread(total, 256 * ITEMS, steps.caps)?;
     let words = vec![fixed(op, total)?, fixed(op, width)?, fixed(op, step)?, x.offset(), Word::Offset(offsets, 4), out.offset()];
-    steps.dispatch(indexing::gather(elem), &[x.slot, offsets, out.slot], words, groups);
+    steps.dispatch(indexing::gather(x.elem), &[x.slot, offsets, out.slot], words, groups);
     Ok(())
 }

@@ -22,10 +22,8 @@ pub use matmul::prepare as product;
 pub use rows::sample;
 pub use rows::subgroup;
 
-use super::launch::{Flat, Steps, Word, moved};
-use super::text::Elem;
+use super::launch::{Steps, Word};
 use crate::backend::op::Op;
-use crate::dtype::DType;
 use crate::error::{Error, Result};
 
 /// Adds the dispatches of an op.
@@ -74,9 +72,4 @@ fn count(op: &'static str, elems: usize) -> Result<u32> {
 /// A count as a number among a dispatch's words.
 fn fixed(op: &'static str, elems: usize) -> Result<Word> {
     count(op, elems).map(Word::Fixed)
-}
-
-/// How the elements of an operand lie for a kernel that only moves them: bits, or what a load function gives of packed ones.
-fn as_moved(x: Flat, dtype: DType) -> Elem {
-    if matches!(x.elem, Elem::F16 | Elem::Half | Elem::BF16 | Elem::U8 | Elem::Bool) { x.elem } else { moved(dtype) }
 }

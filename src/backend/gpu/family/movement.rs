@@ -1,7 +1,7 @@
 //! `Copy`, `Concat` and `SliceAssign`: elements moved unchanged.
 use super::super::catalog;
 use super::super::codegen;
-use super::super::launch::{Dispatch, Flat, Slot, Steps, Word, cast_expr, moved, spread, wide};
+use super::super::launch::{Dispatch, Flat, Slot, Steps, Word, cast_expr, spread};
 use super::fixed;
 use crate::backend::cpu::collapse;
 use crate::backend::op::Range;
@@ -24,7 +24,7 @@ pub fn copy(steps: &mut Steps) -> Result<()> {
 /// Inputs one after the other along an axis.
 pub fn concat(axis: usize, steps: &mut Steps) -> Result<()> {
     let to = strides(steps.outs[0].shape);
-    let out = steps.out(0, false);
+    let out = steps.out_moved(0);
     let mut done = 0;
     for k in 0..steps.ins.len() {
         place("concat", k, out, done * to[axis], &to, steps)?;
@@ -36,7 +36,7 @@ pub fn concat(axis: usize, steps: &mut Steps) -> Result<()> {
 /// Input 0 with a slice replaced by input 1.
 pub fn assign(ranges: &[Range], steps: &mut Steps) -> Result<()> {
     let window = Layout::contiguous(steps.outs[0].shape).slice(ranges);
-    let out = steps.out_from(0, 0, false)?;
+    let out = steps.out_moved_from(0, 0)?;
     place("slice_assign", 1, out, window.offset as isize, &window.strides, steps)
 }
 
@@ -47,13 +47,8 @@ fn place(op: &'static str, k: usize, out: Flat, first: isize, to: &[isize], step
     if count == 0 {
         return Ok(());
     }
-    let (from, own): (Flat, SmallVec<[isize; 4]>) = if wide(x.dtype) == x.dtype {
-        let bytes = x.dtype.size_bytes();
-        (Flat { slot: x.slot, elem: moved(x.dtype), bytes }, x.strides.into())
-    } else {
-        (steps.flat_wide(k, false)?, strides(x.shape))
-    };
-    let axes = collapse(x.shape, [&own, to]);
+    let from = steps.held(k);
+    let axes = collapse(x.shape, [x.strides, to]);
     // Steps backwards wrap around in the shader's numbers.
     let mut table = Vec::with_capacity(3 * axes.shape.len());
     for (i, &size) in axes.shape.iter().enumerate().rev() {
@@ -61,7 +56,7 @@ fn place(op: &'static str, k: usize, out: Flat, first: isize, to: &[isize], step
     }
     super::count(op, elems(steps.outs[0].shape))?;
     steps.push(Dispatch {
-        source: catalog::movement::place(moved(wide(x.dtype))),
+        source: catalog::movement::place(from.elem),
         unaligned: None,
         slots: SmallVec::from_slice(&[from.slot, Slot::Table, out.slot]),
         words: vec![

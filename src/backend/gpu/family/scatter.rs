@@ -1,7 +1,7 @@
 //! `ScatterAdd`, `ScatterAlong` and `IndexPut`: the same bits on every run, whatever order threads run in.
 use super::super::catalog::scatter::{self, Join};
 use super::super::catalog::sort::Order;
-use super::super::launch::{Flat, Slot, Steps, Word, moved, spread, wide};
+use super::super::launch::{Flat, Slot, Steps, Word, spread};
 use super::indexing::{Around, Indexed, alone, offsets};
 use super::{count, fixed, generate, sort};
 use crate::dtype::DType;
@@ -39,12 +39,12 @@ const fn join_of(dtype: DType) -> Join {
 /// Input 0 with the last input written at the indices; the last of repeated ones wins.
 pub fn put(k: usize, steps: &mut Steps) -> Result<()> {
     let op = "index_put";
-    let out = steps.out_from(0, 0, false)?;
+    let out = steps.out_moved_from(0, 0)?;
     if elems(steps.ins[k + 1].shape) == 0 {
         return Ok(());
     }
     let (targets, places, width) = targets(op, k, steps)?;
-    let v = steps.flat_wide(k + 1, false)?;
+    let v = steps.flat_moved(k + 1)?;
     let rows = elems(&steps.outs[0].shape[..k]);
     let last = steps.scratch(rows * 4);
     generate::fill(op, last, rows, Word::Fixed(0), Word::Fixed(0), steps)?;
@@ -54,8 +54,7 @@ pub fn put(k: usize, steps: &mut Steps) -> Result<()> {
     let total = fixed(op, places * width)?;
     let words = vec![total, fixed(op, width)?, Word::Offset(targets, 4), Word::Offset(last, 4), v.offset(), out.offset()];
     let groups = spread(places * width, 256, steps.caps)?;
-    let elem = moved(wide(steps.outs[0].dtype));
-    steps.dispatch(scatter::put(elem), &[targets, last, v.slot, out.slot], words, groups);
+    steps.dispatch(scatter::put(v.elem), &[targets, last, v.slot, out.slot], words, groups);
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! `Sort`: blocks sorted in workgroup memory, then merged in passes; also what orders the positions of a scatter.
+use super::super::bits::moved;
 use super::super::catalog::sort::{self, Order};
-use super::super::launch::{Flat, Slot, Steps, Word, moved, spread, wide};
+use super::super::launch::{Flat, Slot, Steps, Word, spread, wide};
 use super::fixed;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -31,18 +32,20 @@ pub fn prepare(descending: bool, steps: &mut Steps) -> Result<()> {
         _ => Order::Long,
     };
     let sorted = rows("sort", order, from, descending, total / length, length, steps)?;
-    let (values, positions) = (steps.out(0, false), steps.out(1, false));
+    // Keys are numbers, values bits: where both are words, the same ones.
+    let held = if wide(x.dtype) == x.dtype { Flat { elem: moved(x.dtype, steps.caps), ..from } } else { steps.flat_moved(0)? };
+    let (values, positions) = (steps.out_moved(0), steps.out(1, false));
     let words = vec![
         fixed("sort", total)?,
         fixed("sort", length)?,
-        from.offset(),
+        held.offset(),
         Word::Offset(sorted.places, 4),
         values.offset(),
         positions.offset(),
     ];
     let groups = spread(total, 256, steps.caps)?;
-    let slots = [from.slot, sorted.places, values.slot, positions.slot];
-    steps.dispatch(sort::values(moved(wide(x.dtype))), &slots, words, groups);
+    let slots = [held.slot, sorted.places, values.slot, positions.slot];
+    steps.dispatch(sort::values(held.elem), &slots, words, groups);
     Ok(())
 }
 
@@ -57,7 +60,10 @@ pub(super) fn rows(
     steps: &mut Steps,
 ) -> Result<Sorted> {
     if length > LONGEST {
-        return Err(Error::value(op, format!("{length} elements to be sorted on a GPU are more than 2^30")));
+        return Err(Error::value(
+            op,
+            format!("{length} elements to be sorted on a GPU are more than 2^30: split the tensor, or use the CPU"),
+        ));
     }
     let (total, key) = (rows * length, order.key());
     let bytes = if order == Order::Long { 8 } else { 4 };

@@ -107,6 +107,7 @@ fn test_g04_generated_kernels_translate_to_every_shading_language() {
         for to in DTYPES {
             fused_texts(&single(EwOp::Cast, dtype, to), &[9]).iter().for_each(&mut translated);
         }
+        fused_texts(&plain(dtype), &[9]).iter().for_each(&mut translated);
         for &kind in ReduceKind::ALL {
             if crate::backend::cpu::prepare(&Kernel::Reduce(kind, 1, plain(dtype))).is_ok() {
                 for shape in [[100_000usize, 3], [3, 100_000]] {
@@ -116,6 +117,11 @@ fn test_g04_generated_kernels_translate_to_every_shading_language() {
                 }
             }
         }
+    }
+    // 16 bits that are only moved, to a word of their own and back.
+    for (from, to) in [(DType::BF16, DType::I32), (DType::I32, DType::BF16)] {
+        let expr = Expr { outputs: [(Src::Input(0), to)].into_iter().collect(), ..plain(from) };
+        fused_texts(&expr, &[9]).iter().for_each(&mut translated);
     }
 }
 
