@@ -5,11 +5,11 @@ use super::give_up::{Aside, give_up};
 use super::listing::{LaunchRow, rows};
 use super::make::plan_of;
 use super::program::Program;
-use super::run::{self, failures, is_failure_alive};
+use super::run::{self, failures, is_failure_alive, note_failure};
 use super::timing::{Stage, Timing};
 use super::transfer::{carry_out, pending_transfers};
 use super::{Plan, options};
-use crate::backend::cpu;
+use crate::backend::{cpu, gpu};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::{Budget, Node, Tensor, is_any_limited, is_forecasting, pending_roots, settle, with_holders};
@@ -294,7 +294,7 @@ fn evaluate_all(also: &[Tensor], mut compute: impl FnMut(&[Tensor]) -> Result<()
                     return Err(error);
                 }
             }
-            Err(error) if failures() == before => return Err(error),
+            Err(error) if failures() == before && !note_gone(&all) => return Err(error),
             Err(error) => {
                 let mut named = also.to_vec();
                 drop_failed(&mut named);
@@ -317,16 +317,7 @@ fn drop_failed(roots: &mut Vec<Tensor>) {
     if roots.is_empty() || !(is_failure_alive() || is_any_limited()) {
         return;
     }
-    let mut seen: FxHashSet<*const Node> = FxHashSet::default();
-    let mut nodes: Vec<Arc<Node>> = Vec::new();
-    let mut stack: Vec<Tensor> = roots.clone();
-    while let Some(t) = stack.pop() {
-        if t.value().is_none() && seen.insert(Arc::as_ptr(&t.node)) {
-            stack.extend(t.node.state.lock().inputs.iter().cloned());
-            nodes.push(t.node);
-        }
-    }
-    nodes.sort_unstable_by_key(|n| n.id);
+    let nodes = pending_beneath(roots);
     let mut failed: FxHashSet<*const Node> = FxHashSet::default();
     for node in &nodes {
         let is_fed_by_failed =
@@ -336,6 +327,38 @@ fn drop_failed(roots: &mut Vec<Tensor>) {
         }
     }
     roots.retain(|t| t.value().is_some() || !failed.contains(&Arc::as_ptr(&t.node)));
+}
+
+/// Nodes without a value that the roots need, oldest first.
+fn pending_beneath(roots: &[Tensor]) -> Vec<Arc<Node>> {
+    let mut seen: FxHashSet<*const Node> = FxHashSet::default();
+    let mut nodes: Vec<Arc<Node>> = Vec::new();
+    let mut stack: Vec<Tensor> = roots.to_vec();
+    while let Some(t) = stack.pop() {
+        if t.value().is_none() && seen.insert(Arc::as_ptr(&t.node)) {
+            stack.extend(t.node.state.lock().inputs.iter().cloned());
+            nodes.push(t.node);
+        }
+    }
+    nodes.sort_unstable_by_key(|n| n.id);
+    nodes
+}
+
+/// Notes what can be computed no more: on a device that is lost, or from values that went with one or with a reset. Gives whether there was
+/// any that was not noted before.
+fn note_gone(roots: &[Tensor]) -> bool {
+    let is_taken = |t: &Tensor| t.value().is_some_and(|v| is_lost(Some(v.storage.device())) || v.storage.bytes().is_err());
+    let is_gone = |node: &Node| is_lost(node.placing.device()) || node.state.lock().inputs.iter().any(is_taken);
+    let mut gone = pending_beneath(roots);
+    gone.retain(|node| !node.has_failed.load(Relaxed) && is_gone(node));
+    gone.iter().for_each(note_failure);
+    !gone.is_empty()
+}
+
+/// Whether a device does nothing any more in this process.
+fn is_lost(device: Option<Device>) -> bool {
+    let is_at_work = |index| gpu::gpu(index).is_ok_and(|gpu| !gpu.is_lost());
+    device.and_then(Device::gpu_index).is_some_and(|index| !is_at_work(index))
 }
 
 /// After the run, newest first, so that a value goes as soon as its last reader is done with it.
