@@ -140,7 +140,7 @@ pub fn last_plan_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 pub fn last_backward_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let last = tape::last_backward();
     let d = PyDict::new(py);
-    d.set_item("path", "resident")?;
+    d.set_item("path", if last.is_on_host { "host" } else { "resident" })?;
     d.set_item("nodes", last.nodes)?;
     d.set_item("segments_replayed", last.segments_replayed)?;
     d.set_item("kernels", last.kernels)?;

@@ -6,7 +6,10 @@ use super::{end_generation, forget};
 use crate::backend::op::Op;
 use crate::checkpoint::Replays;
 use crate::error::{Error, Result};
-use crate::graph::{Mark, Node, Saved, Scope, TapeCore, Tensor, Variable, is_walk_full, obey, record_source, scope, walking};
+use crate::graph::{
+    Mark, Node, Saved, Scope, TapeCore, Tensor, Variable, are_gradients_resident, is_walk_full, obey, record_source, scope,
+    walking,
+};
 use crate::ops::{self, Ctx, binary::add, reduce::sum_to, unary::cast};
 use crate::plan::{check_budget, evaluate, evaluate_pending, last_plan};
 use rustc_hash::FxHashMap;
@@ -28,11 +31,12 @@ pub struct LastBackward {
     pub bytes: usize,
     /// Whether the plan was found in the cache.
     pub cache_hit: bool,
+    /// Whether gradients are read as copies on the host.
+    pub is_on_host: bool,
 }
 
 thread_local! {
-    static LAST: Cell<LastBackward> =
-        const { Cell::new(LastBackward { nodes: 0, segments_replayed: 0, kernels: 0, bytes: 0, cache_hit: false }) };
+    static LAST: Cell<LastBackward> = Cell::new(LastBackward::default());
 }
 
 /// What this thread's last backward pass did.
@@ -279,6 +283,7 @@ pub fn backward(loss: &Tensor, how: Backward) -> Result<()> {
     let seed = seed("backward", loss, how.gradient.as_ref())?;
     if let Some(variable) = loss.node.variable.as_ref().filter(|v| v.requires_grad()) {
         let sums = accumulate(&[(variable.clone(), seed)])?;
+        LAST.set(LastBackward { is_on_host: !how.create_graph && !are_gradients_resident(), ..LastBackward::default() });
         return if how.create_graph { Ok(()) } else { evaluate(&sums.0) };
     }
     let tape = tape_of("backward", loss)?;
@@ -316,7 +321,8 @@ pub fn backward(loss: &Tensor, how: Backward) -> Result<()> {
     }
     let plan = last_plan();
     let (kernels, bytes, cache_hit) = (plan.kernels, plan.buffer_bytes, plan.cache_hit);
-    LAST.with(|l| l.set(LastBackward { nodes, segments_replayed, kernels, bytes, cache_hit }));
+    let is_on_host = !records && !are_gradients_resident();
+    LAST.set(LastBackward { nodes, segments_replayed, kernels, bytes, cache_hit, is_on_host });
     Ok(())
 }
 

@@ -34,7 +34,8 @@ class LastPlan(Record):
 
 
 class LastBackward(Record):
-    """This thread's last backward pass: `path`, `nodes`, `segments_replayed`, `kernels`, `bytes`, `cache_hit`."""
+    """This thread's last backward pass: `path` ("resident", or "host" where gradients are copies on the host), `nodes`,
+    `segments_replayed`, `kernels`, `bytes`, `cache_hit`."""
 
 
 class PlanCacheStats(Record):
