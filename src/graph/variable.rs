@@ -4,7 +4,7 @@ use crate::error::Result;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// Whether gradients stay on the device, for threads that have not said otherwise.
 static RESIDENT: AtomicBool = AtomicBool::new(true);
@@ -36,6 +36,8 @@ pub struct Variable {
     grad: Mutex<Option<Tensor>>,
     /// The gradient is a host copy, to be read as an array of the host's library.
     is_grad_on_host: AtomicBool,
+    /// Python objects that it belongs to.
+    owners: AtomicUsize,
 }
 
 impl Variable {
@@ -45,6 +47,19 @@ impl Variable {
             requires_grad: AtomicBool::new(requires_grad),
             grad: Mutex::new(None),
             is_grad_on_host: AtomicBool::new(false),
+            owners: AtomicUsize::new(0),
+        }
+    }
+
+    /// One more Python object that it belongs to.
+    pub fn own(&self) {
+        self.owners.fetch_add(1, Relaxed);
+    }
+
+    /// One less. The last one takes the gradient along: what of it could not be computed would hold the leaf, which holds it.
+    pub fn disown(&self) {
+        if self.owners.fetch_sub(1, Relaxed) == 1 {
+            self.set_grad(None);
         }
     }
 

@@ -33,8 +33,20 @@ pub struct PyTensor {
 
 impl Drop for PyTensor {
     fn drop(&mut self) {
-        self.current.get_mut().unhold();
+        disown(self.current.get_mut());
     }
+}
+
+/// A Python object has this version.
+pub(super) fn own(version: &Tensor) {
+    version.hold();
+    version.node.variable.iter().for_each(|v| v.own());
+}
+
+/// It has it no more.
+pub(super) fn disown(version: &Tensor) {
+    version.unhold();
+    version.node.variable.iter().for_each(|v| v.disown());
 }
 
 /// Several results of one call as Python tensors: all are held before any is wrapped, since wrapping may evaluate.
@@ -50,7 +62,7 @@ impl From<Tensor> for PyTensor {
     fn from(tensor: Tensor) -> PyTensor {
         // What Python holds is on a device.
         let tensor = if tensor.device().is_none() { placed(&tensor, default_device()) } else { tensor };
-        tensor.hold();
+        own(&tensor);
         // Here and not where ops are recorded: between the parts of a composite op, values are held that nobody counts.
         if is_pending_full() {
             // What cannot be computed stays pending, and raises when it is asked for by name.
@@ -78,7 +90,7 @@ impl PyTensor {
 
     /// The gradient of a leaf, whose in-place changes reach the leaf.
     pub fn gradient_of(grad: Tensor, variable: Arc<Variable>) -> PyTensor {
-        grad.hold();
+        own(&grad);
         PyTensor { current: Mutex::new(grad), gradient_of: Some(variable) }
     }
 }

@@ -1,6 +1,6 @@
 //! New versions of Python's tensors: what in-place changes end in, and the journal of what a segment's run has changed.
 use super::leaf::leaf_version;
-use super::tensor::PyTensor;
+use super::tensor::{PyTensor, disown, own};
 use crate::graph::{Tensor, placed, scope};
 use crate::ops::unary::cast;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -92,12 +92,12 @@ impl PyTensor {
 
     /// Puts another version in place, unnoted.
     pub fn put(&self, new: Tensor) {
-        new.hold();
+        own(&new);
         let old = std::mem::replace(&mut *self.current.lock(), new.clone());
         if let Some(variable) = &self.gradient_of {
             variable.replace_grad(&old, new);
         }
-        old.unhold();
+        disown(&old);
     }
 
     /// Refuses an in-place change that a recording tape could not see (T08).

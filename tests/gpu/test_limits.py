@@ -1,0 +1,102 @@
+"""What the backend does at an adapter's limits and what its tests rely on: many workgroups, checked shaders, no leak behind a failure."""
+
+import gc
+
+import agtape as ag
+import pytest
+from agtape import _core
+from fresh_process import run_python
+from gpu.small_model import build, step
+
+
+@pytest.fixture(autouse=True)
+def no_faults_stay():
+    yield
+    for point in ("allocate", "map", "submit", "exhaust", "encode", "compile"):
+        _core.inject_fault(point, -1)
+
+
+@pytest.mark.promise("G03")
+def test_G03_more_workgroups_than_one_dimension_holds():
+    """A row of workgroups ends at 65,535 on most adapters: here a second one begins, and its last groups lie beyond the tensor."""
+    n = 1024 * _core.adapter_limits("gpu")["max_groups"] + 2047
+    if n > min(_core.adapter_limits("gpu")["max_bytes"], 1 << 28):
+        # Its rows of workgroups are longer than a tensor of bytes.
+        assert not ag.adapters()[0].is_software
+        return
+    x = ag.zeros(n, dtype="uint8", device="gpu")
+    x[-1] = 3
+    y = x + 5
+    assert y[-1025:].sum().item() == 1025 * 5 + 3
+    assert y.sum().item() == n * 5 + 3
+    assert int(y.max().item()) == 8
+    del x, y
+    ag.empty_cache("gpu")
+
+
+@pytest.mark.parametrize("checked", ["0", "1"])
+def test_a_switch_decides_whether_shaders_check_indices(checked):
+    """What the tests run is checked: `tests/conftest.py` sets the switch."""
+    program = """
+        import agtape as ag
+        from agtape import _core
+
+        assert ag.softmax(ag.arange(300, dtype="float32", device="gpu"), 0).sum().item() > 0.999
+        print(_core.adapter_limits("gpu")["checked"])
+    """
+    assert run_python(program, AGTAPE_CHECKED=checked) == f"{checked == '1'}\n"
+    assert _core.adapter_limits("gpu")["checked"]
+
+
+@pytest.mark.promise("G04")
+def test_G04_a_kernel_that_does_not_compile_is_an_exception_and_is_compiled_the_next_time():
+    done = run_python(
+        """
+        import agtape as ag
+        from agtape import _core
+
+        x = ag.arange(10, dtype="float32", device="gpu")
+        ag.eval(x)
+        _core.inject_fault("compile", 0)
+        y = ag.cumsum(x, 0)
+        try:
+            y.numpy()
+        except ag.DeviceError as error:
+            assert "gpu: the kernel " in str(error) and "could not be compiled" in str(error), error
+        else:
+            raise SystemExit("no exception")
+        assert (ag.ones(2) + 1).tolist() == [2.0, 2.0]
+        assert y.tolist() == [0.0, 1.0, 3.0, 6.0, 10.0, 15.0, 21.0, 28.0, 36.0, 45.0]
+        print("fine")
+        """
+    )
+    assert done == "fine\n"
+
+
+@pytest.mark.promise("G04")
+@pytest.mark.parametrize("point", ["allocate", "map", "submit", "exhaust", "encode"])
+def test_G04_no_failure_leaks(point):
+    """Whichever call fails, when what was made is let go the pools hold what they held."""
+    model, opt, x, y = build()
+    expected = [step(model, opt, x, y) for _ in range(2)]
+    del model, opt, x, y
+    gc.collect()
+    before, failures = ag.memory_stats("gpu").active, 0
+    for n in range(14):
+        model, opt, x, y = build()
+        ag.eval(*model.parameters(), x, y)
+        ag.empty_cache("gpu")
+        _core.inject_fault(point, n)
+        losses = []
+        try:
+            losses = [step(model, opt, x, y) for _ in range(2)]
+        except (MemoryError, ag.DeviceError):
+            failures += 1
+        _core.inject_fault(point, -1)
+        assert losses in ([], expected)
+        del model, opt, x, y
+        gc.collect()
+        assert ag.memory_stats("gpu").active == before, n
+    assert failures > 1
+    model, opt, x, y = build()
+    assert [step(model, opt, x, y) for _ in range(2)] == expected
