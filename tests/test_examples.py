@@ -45,11 +45,11 @@ def test_M08_M09_memory_is_compared_with_equal_losses(tmp_path):
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["memory_checkpointed.svg", "memory_plain.svg"]
 
 
-def test_the_demo_reads_digits_after_four_passes_and_says_so_last(tmp_path):
-    lines = run("mnist.py", "--epochs", "4", "--picture", "digits.png", cwd=tmp_path)
+def test_the_demo_reads_96_of_100_digits_and_says_so_last(tmp_path):
+    lines = run("mnist.py", "--picture", "digits.png", cwd=tmp_path)
     accuracy = re.fullmatch(r"test accuracy: (\d+\.\d) %", lines[-1])
     assert accuracy, lines[-1]
-    assert float(accuracy[1]) > 75
+    assert float(accuracy[1]) >= 96
     assert any(re.fullmatch(r"  nodes +[1-9][\d,]*", line) for line in lines)
     assert any(re.fullmatch(r"  activations +[1-9][\d,]* bytes", line) for line in lines)
     assert (tmp_path / "digits.png").stat().st_size > 10_000
