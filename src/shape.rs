@@ -32,7 +32,8 @@ pub fn broadcast(op: &'static str, a: &[usize], b: &[usize]) -> Result<Shape> {
     Ok(shape)
 }
 
-/// Refuses shapes whose bytes no machine can count.
+/// Refuses shapes whose bytes no machine can count. Axes of size 0 do not make others harmless: the product of any axes of a shape that
+/// was let through fits, so that nobody else has to check sums of strides and parts of shapes.
 pub fn check_size(op: &'static str, shape: &[usize]) -> Result<()> {
     let bytes = shape.iter().filter(|&&d| d > 0).try_fold(8usize, |n, &d| n.checked_mul(d));
     match bytes {
@@ -68,12 +69,13 @@ pub fn axes(op: &'static str, given: &[i64], rank: usize) -> Result<Axes> {
 pub fn reshape(op: &'static str, from: &[usize], to: &[i64]) -> Result<Shape> {
     let n = elems(from);
     let unknown = to.iter().filter(|&&d| d == -1).count();
-    let known: usize = to.iter().filter(|&&d| d >= 0).map(|&d| d as usize).product();
     let bad = || Error::value(op, format!("cannot reshape {from:?} ({n} elements) into {to:?}"));
+    let known = to.iter().filter(|&&d| d >= 0).try_fold(1usize, |p, &d| p.checked_mul(d as usize)).ok_or_else(bad)?;
     if unknown > 1 || to.iter().any(|&d| d < -1) || (unknown == 1 && (known == 0 || !n.is_multiple_of(known))) {
         return Err(bad());
     }
     let out: Shape = to.iter().map(|&d| if d == -1 { n / known } else { d as usize }).collect();
+    check_size(op, &out)?;
     if elems(&out) == n { Ok(out) } else { Err(bad()) }
 }
 
@@ -107,5 +109,8 @@ mod tests {
         assert!(reshape("reshape", &[2, 3], &[4, -1]).is_err());
         assert!(reshape("reshape", &[0], &[0, -1]).is_err());
         assert_eq!(reshape("reshape", &[0], &[0, 5]).as_deref(), Ok(&[0, 5][..]));
+        for wide in [[0, 1 << 40, 1 << 40], [1 << 40, 1 << 40, 0], [i64::MAX, i64::MAX, -1]] {
+            assert!(reshape("reshape", &[0], &wide).is_err() && reshape("reshape", &[6], &wide).is_err());
+        }
     }
 }

@@ -209,26 +209,59 @@ PLACES = [
 CALLS = SHAPES + AXES + INDICES + TYPES + PLACES
 # Functions and layers that are handed something that is neither a tensor nor an array.
 STRANGERS = [
+    ("mse_loss", lambda x: F.mse_loss(t(2), x)),
+    ("l1_loss", lambda x: F.l1_loss(t(2), x)),
     ("mse_loss", lambda x: F.mse_loss(x, t(2))),
     ("l1_loss", lambda x: F.l1_loss(x, t(2))),
     ("huber_loss", lambda x: F.huber_loss(x, t(2))),
     ("binary_cross_entropy_with_logits", lambda x: F.binary_cross_entropy_with_logits(x, t(2))),
     ("cross_entropy", lambda x: F.cross_entropy(x, [0])),
+    ("cross_entropy", lambda x: F.cross_entropy(t(1, 2), x)),
     ("nll_loss", lambda x: F.nll_loss(x, [0])),
+    ("nll_loss", lambda x: F.nll_loss(t(1, 2), x)),
     ("layer_norm", lambda x: F.layer_norm(x, 3)),
-    ("layer_norm", ag.nn.LayerNorm(3)),
     ("rms_norm", lambda x: F.rms_norm(x, 3)),
     ("batch_norm", lambda x: F.batch_norm(x, None, None)),
     ("batch_norm", lambda x: F.batch_norm(t(2, 3), x, t(3))),
     ("linear", lambda x: F.linear(x, t(2, 2))),
     ("linear", lambda x: F.linear(t(2, 2), x)),
+    ("linear", lambda x: F.linear(t(2, 2), t(2, 2), x)),
     ("embedding", lambda x: F.embedding([0], x)),
+    ("embedding", lambda x: F.embedding(x, t(2, 2))),
     ("cosine_similarity", lambda x: F.cosine_similarity(t(2), x)),
-    ("glu", F.glu),
-    ("dropout", F.dropout),
+    ("one_hot", lambda x: F.one_hot(x, 3)),
     ("scaled_dot_product_attention", lambda x: F.scaled_dot_product_attention(x, t(2, 2), t(2, 2))),
     ("scaled_dot_product_attention", lambda x: F.scaled_dot_product_attention(t(2, 2), x, t(2, 2))),
     ("scaled_dot_product_attention", lambda x: F.scaled_dot_product_attention(t(2, 2), t(2, 2), x)),
+    ("scaled_dot_product_attention", lambda x: F.scaled_dot_product_attention(*[t(2, 2)] * 3, attn_mask=x)),
+    ("MultiHeadAttention", lambda x: ag.nn.MultiHeadAttention(4, 2)(t(3, 4), x)),
+    ("MultiHeadAttention", lambda x: ag.nn.MultiHeadAttention(4, 2)(t(3, 4), t(3, 4), x)),
+]
+# Functions of one tensor.
+STRANGERS += [(name, getattr(F, name)) for name in F.__all__ if name not in {op for op, _ in STRANGERS}]
+# Layers, as they are made, and the function that refuses for them where that has another name.
+LAYERS = [
+    (ag.nn.ELU(), "elu"), (ag.nn.GELU(), "gelu"), (ag.nn.GLU(), "glu"), (ag.nn.BatchNorm(3), "BatchNorm"),
+    (ag.nn.BatchNorm1d(3), "BatchNorm1d"), (ag.nn.BatchNorm2d(3), "BatchNorm2d"), (ag.nn.Dropout(), "dropout"),
+    (ag.nn.Embedding(3, 2), "embedding"), (ag.nn.Flatten(), "Flatten"), (ag.nn.LayerNorm(3), "layer_norm"),
+    (ag.nn.LeakyReLU(), "leaky_relu"), (ag.nn.Linear(3, 2), "linear"), (ag.nn.LogSigmoid(), "logsigmoid"),
+    (ag.nn.LogSoftmax(), "log_softmax"), (ag.nn.Mish(), "mish"), (ag.nn.MultiHeadAttention(4, 2), "MultiHeadAttention"),
+    (ag.nn.RMSNorm(3), "rms_norm"), (ag.nn.ReLU(), "relu"), (ag.nn.ReLU6(), "relu6"), (ag.nn.SiLU(), "silu"),
+    (ag.nn.Sigmoid(), "sigmoid"), (ag.nn.Softmax(), "softmax"), (ag.nn.Softplus(beta=2.0), "softplus"), (ag.nn.Tanh(), "tanh"),
+    (lambda x: ag.nn.MSELoss()(x, x), "mse_loss"), (lambda x: ag.nn.L1Loss()(x, x), "l1_loss"),
+    (lambda x: ag.nn.HuberLoss()(x, x), "huber_loss"), (lambda x: ag.nn.NLLLoss()(x, [0]), "nll_loss"),
+    (lambda x: ag.nn.CrossEntropyLoss()(x, [0]), "cross_entropy"),
+    (lambda x: ag.nn.BCEWithLogitsLoss()(x, x), "binary_cross_entropy_with_logits"),
+]  # fmt: skip
+STRANGERS += [(op, layer) for layer, op in LAYERS]
+# What gives a tensor new values takes nothing but a tensor.
+INITIAL = [name for name in vars(ag.nn.init) if name.endswith("_") and not name.startswith("_")]
+STRANGERS += [
+    (
+        "constant_" if name in ("zeros_", "ones_") else name,
+        lambda x, name=name: getattr(ag.nn.init, name)(x, *[0.0] * (name == "constant_")),
+    )
+    for name in INITIAL
 ]
 NAMES = [
     f"{kind}: {name}"
@@ -256,11 +289,30 @@ def test_U01_a_bad_call_says_what_was_wrong(call, error, words):
         at = min(found)[0] + len(min(found)[1])
 
 
-@pytest.mark.parametrize(("op", "call"), STRANGERS)
+@pytest.mark.parametrize(("op", "call"), STRANGERS, ids=[f"{i} {op}" for i, (op, _) in enumerate(STRANGERS)])
 def test_U01_what_is_no_array_is_named_by_functions_and_layers(op, call):
     with pytest.raises(TypeError) as caught:
         call(Odd())
-    assert str(caught.value).startswith(f"{op}: ") and "is Odd; expected a tensor" in str(caught.value)
+    text = str(caught.value)
+    assert text.startswith(f"{op}: ") and "Odd" in text.replace("object", "Odd") and "expected" in text
+
+
+def test_U01_what_is_no_array_is_named_in_docstrings():
+    made = {type(layer).__name__ for layer, _ in LAYERS} | {
+        "MSELoss",
+        "L1Loss",
+        "HuberLoss",
+        "NLLLoss",
+        "CrossEntropyLoss",
+    }
+    made |= {"BCEWithLogitsLoss"}
+    containers = {"Identity", "Module", "ModuleDict", "ModuleList", "Sequential"}
+    layers = {n for n in ag.nn.__all__ if isinstance(getattr(ag.nn, n), type)} - containers - {"MultiheadAttention"}
+    assert layers <= made, f"no row in LAYERS for {sorted(layers - made)}"
+    named = [getattr(F, name) for name in F.__all__] + [getattr(ag.nn, name) for name in layers]
+    for thing in named:
+        raises = (thing.__doc__ or "").partition("Raises:")[2].partition(">>>")[0]
+        assert "TypeError" in raises, f"{thing.__name__} does not say that it raises TypeError"
 
 
 def test_U01_lists_and_arrays_are_taken_where_tensors_are():

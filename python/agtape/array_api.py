@@ -5,6 +5,7 @@ import numpy as np
 import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
+from agtape.arguments import as_int
 
 _KINDS = {
     "bool": ("bool",),
@@ -175,13 +176,13 @@ def diff(x, /, *, axis=-1, n=1, prepend=None, append=None):
     >>> ag.diff(ag.tensor([1, 4, 9])).tolist()
     [3, 5]
     """
-    if n < 0:
-        raise ValueError(f"diff: n is {n}; expected a number that is not negative")
+    n, axis = as_int("diff", "n", n, least=0), as_int("diff", "axis", axis)
     if n == 0:
         return ag.asarray(x)
     parts = [ag.asarray(part) for part in (prepend, x, append) if part is not None]
     x = ag.concat(parts, axis=axis) if len(parts) > 1 else parts[0]
-    for _ in range(n):
+    # From so many differences on there is none left.
+    for _ in range(min(n, x.shape[axis]) if -x.ndim <= axis < x.ndim else 1):
         rows = ag.moveaxis(x, axis, 0)
         step = rows[1:] != rows[:-1] if x.dtype == ag.bool_ else rows[1:] - rows[:-1]
         x = ag.moveaxis(step, 0, axis)
@@ -260,6 +261,7 @@ def _cumulative(op, function, first, x, axis, dtype, include_initial):
         if x.ndim != 1:
             raise ValueError(f"{op}: the tensor has shape {x.shape}; expected an axis, or a vector")
         axis = 0
+    axis = as_int(op, "axis", axis)
     y = function(x if dtype is None else x.astype(dtype), axis)
     y = y if dtype is None else y.astype(dtype)
     if not include_initial:

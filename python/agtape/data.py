@@ -4,6 +4,7 @@ import numpy as np
 
 import agtape as ag
 from agtape._core import Tensor
+from agtape.arguments import as_int
 
 
 class TensorDataset:
@@ -49,15 +50,15 @@ class DataLoader:
         device: where the tensors go.
 
     Raises:
-        ValueError: batch_size is below 1, or the arrays do not match.
+        TypeError: batch_size or seed is no int; ValueError: batch_size is below 1, seed negative, or the arrays do not match.
 
     >>> [x.shape for (x,) in DataLoader([1.0, 2.0, 3.0], batch_size=2)]
     [(2,), (1,)]
     """
 
     def __init__(self, dataset, batch_size=1, shuffle=False, drop_last=False, *, seed=0, transform=None, device=None):
-        if batch_size < 1:
-            raise ValueError(f"DataLoader: batch_size is {batch_size!r}; expected at least 1")
+        batch_size = as_int("DataLoader", "batch_size", batch_size, least=1)
+        seed = as_int("DataLoader", "seed", seed, least=0)
         if not isinstance(dataset, TensorDataset):
             dataset = TensorDataset(*(dataset if isinstance(dataset, tuple) else (dataset,)))
         self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last

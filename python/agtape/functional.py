@@ -5,6 +5,7 @@ import functools
 import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
+from agtape.arguments import as_ints
 from agtape.tree import flatten
 
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
@@ -26,14 +27,15 @@ def value_and_grad(fn, argnums=0, has_aux=False):
 
     Raises:
         TypeError: an argument holds no floating tensor, or the result is not a floating scalar.
-        ValueError: `argnums` names an argument that was not given.
+        ValueError: `argnums` names an argument that was not given; TypeError: it is neither an int nor a tuple of ints.
 
     >>> import agtape as ag
     >>> value, slope = ag.value_and_grad(lambda x: (x * x).sum())(ag.tensor([1.0, 2.0]))
     >>> value.item(), slope.tolist()
     (5.0, [2.0, 4.0])
     """
-    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    positions = as_ints("grad", "argnums", argnums)
+    is_one = not isinstance(argnums, (tuple, list))
 
     @functools.wraps(fn, updated=())
     def wrapped(*args, **kwargs):
@@ -51,7 +53,7 @@ def value_and_grad(fn, argnums=0, has_aux=False):
         grads = sources.restore(grads)
         if outermost:
             _core.eval_pending()
-        grads = grads[0] if isinstance(argnums, int) else tuple(grads)
+        grads = grads[0] if is_one else tuple(grads)
         return ((value, aux), grads) if has_aux else (value, grads)
 
     return wrapped
@@ -70,7 +72,7 @@ def grad(fn, argnums=0, has_aux=False):
 
     Raises:
         TypeError: an argument holds no floating tensor, or the result is not a floating scalar.
-        ValueError: `argnums` names an argument that was not given.
+        ValueError: `argnums` names an argument that was not given; TypeError: it is neither an int nor a tuple of ints.
 
     >>> import agtape as ag
     >>> ag.grad(ag.grad(lambda x: x ** 3))(ag.tensor(2.0)).item()

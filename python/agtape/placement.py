@@ -41,7 +41,7 @@ class device:
         name: "auto", "cpu", "gpu", "gpu:1", ...
 
     Raises:
-        ValueError: the name is unknown; DeviceError: this machine does not have the device.
+        TypeError: the name is no text; ValueError: it is unknown; DeviceError: this machine does not have the device.
 
     >>> import agtape as ag
     >>> with ag.device("cpu"):
@@ -51,6 +51,8 @@ class device:
     """
 
     def __init__(self, name):
+        if not isinstance(name, str):
+            raise TypeError(f'device: name is {type(name).__name__}; expected a text such as "cpu"')
         self.name = name
         self._before = []
 

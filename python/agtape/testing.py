@@ -5,6 +5,7 @@ import numpy as np
 import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
+from agtape.arguments import as_int
 from agtape.tree import flatten
 
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
@@ -37,12 +38,17 @@ def gradcheck(fn, inputs, order=1, eps=1e-6, atol=1e-5, rtol=1e-3, directions=2,
 
     Raises:
         GradcheckError: the numbers differ (it is an `AssertionError`).
-        TypeError, ValueError: no floating input, no floating output, or `order` is neither 1 nor 2.
+        TypeError, ValueError: no floating input, no floating output, `order` is neither 1 nor 2, or there is no direction.
 
     >>> import agtape as ag
     >>> ag.testing.gradcheck(lambda x: x.tanh(), ag.tensor([0.1, 0.2]), order=2)
     True
     """
+    order = as_int("gradcheck", "order", order)
+    directions, seed = (
+        as_int("gradcheck", "directions", directions, least=1),
+        as_int("gradcheck", "seed", seed, least=0),
+    )
     if order not in (1, 2):
         raise ValueError(f"gradcheck: order={order!r}; expected 1 or 2")
     args = inputs if isinstance(inputs, tuple) else (inputs,)
@@ -112,7 +118,7 @@ class memory_limit:
         limit: bytes.
 
     Raises:
-        TypeError: limit is not an int; ValueError: it is negative.
+        TypeError: limit is not an int; ValueError: it is negative or takes more than 64 bits.
 
     >>> import agtape as ag
     >>> _ = ag.empty_cache()
@@ -125,11 +131,7 @@ class memory_limit:
     """
 
     def __init__(self, limit):
-        if not isinstance(limit, int) or isinstance(limit, bool):
-            raise TypeError(f"memory_limit: limit is {limit!r}; expected an int of bytes")
-        if limit < 0:
-            raise ValueError(f"memory_limit: limit is {limit}; expected a number of bytes that is not negative")
-        self.limit, self._former = limit, []
+        self.limit, self._former = as_int("memory_limit", "limit", limit, least=0), []
 
     def __enter__(self):
         self._former.append(_core.set_memory_limit(self.limit))

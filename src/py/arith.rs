@@ -1,6 +1,7 @@
 //! Operators of the Python tensor: arithmetic, comparison, logic, and their in-place forms.
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
+use super::arguments::digits;
 use super::convert::{Operand, from_array};
 use super::tensor::PyTensor;
 use crate::backend::kind::BinaryKind::{self, *};
@@ -18,8 +19,8 @@ use pyo3::types::{PyBytes, PyInt, PyList, PyString, PyTuple};
 /// The other side of an operator. What Python would go on to misread (a string repeated, a list joined) is taken here and refused.
 enum Other {
     Operand(Operand),
-    /// An integer beyond int64, and its digits: a number beside floats.
-    Big(f64, String),
+    /// An integer beyond int64, if a float holds it, and its digits: a number beside floats.
+    Big(Option<f64>, String),
     /// The name of a type that is no operand.
     Refused(String),
 }
@@ -36,7 +37,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Other {
         }
         match Operand::extract(obj) {
             Ok(operand) => Ok(Other::Operand(operand)),
-            Err(_) if obj.is_instance_of::<PyInt>() => Ok(Other::Big(obj.extract()?, obj.str()?.to_string())),
+            Err(_) if obj.is_instance_of::<PyInt>() => Ok(Other::Big(obj.extract().ok(), digits(&obj))),
             Err(error) => Err(error),
         }
     }
@@ -47,9 +48,12 @@ impl Other {
     fn beside(self, op: &str, partner: DType) -> PyResult<Tensor> {
         match self {
             Other::Operand(operand) => Ok(operand.beside(partner)),
-            Other::Big(x, _) if partner.is_float() => Ok(Operand::Scalar(Scalar::Float(x)).beside(partner)),
+            Other::Big(Some(x), _) if partner.is_float() => Ok(Operand::Scalar(Scalar::Float(x)).beside(partner)),
             Other::Big(_, digits) => {
-                Err(PyValueError::new_err(format!("{op}: the integer {digits} does not fit into int64; expected one that does")))
+                let holds = if partner.is_float() { DType::F64 } else { DType::I64 };
+                Err(PyValueError::new_err(format!(
+                    "{op}: the integer {digits} does not fit into {holds}; expected one that does"
+                )))
             }
             Other::Refused(name) => {
                 Err(PyTypeError::new_err(format!("{op}: expected a tensor, an array or a number, got {name}")))

@@ -1,4 +1,5 @@
 //! Conversions between Python objects and the core: numbers, NumPy arrays, dtypes and shapes.
+use super::arguments::digits;
 use super::tensor::PyTensor;
 use crate::device::{Device, auto_device, default_device};
 use crate::dtype::{DType, Scalar};
@@ -8,6 +9,7 @@ use crate::ops::binary::host_scalar;
 use crate::ops::transfer::{check_dtype, to_device};
 use crate::ops::unary::cast;
 use crate::plan::write_bytes;
+use crate::shape::check_size;
 use numpy::{PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -79,7 +81,7 @@ pub fn scalar(obj: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     }
     if obj.is_exact_instance_of::<PyInt>() {
         return Ok(Some(Scalar::Int(
-            obj.extract().map_err(|_| PyValueError::new_err(format!("the integer {obj} does not fit into int64")))?,
+            obj.extract().map_err(|_| PyValueError::new_err(format!("the integer {} does not fit into int64", digits(obj))))?,
         )));
     }
     Ok(None)
@@ -198,6 +200,7 @@ pub fn new_leaf(
 ) -> PyResult<Tensor> {
     let at = device.unwrap_or(Device::CPU);
     check_dtype(at, dtype)?;
+    check_size("tensor", shape)?;
     let storage = new_storage(at, &Spec::new(shape, dtype))?;
     write_bytes(&storage, data)?;
     let leaf = Tensor::leaf(Value::new(storage, Layout::contiguous(shape)), dtype, variable);
@@ -231,11 +234,16 @@ impl<'a, 'py> FromPyObject<'a, 'py> for DTypeArg {
         if let Ok(d) = obj.cast::<super::dtype::PyDType>() {
             return Ok(DTypeArg(d.get().0));
         }
-        let descr = py.import("numpy")?.call_method1("dtype", (obj,)).map_err(|_| {
+        let wrong = || {
             PyTypeError::new_err(format!(
                 "dtype: cannot use {obj:?}; expected a name such as \"float32\", a NumPy dtype or an agtape dtype"
             ))
-        })?;
+        };
+        // NumPy reads None as float64.
+        if obj.is_none() {
+            return Err(wrong());
+        }
+        let descr = py.import("numpy")?.call_method1("dtype", (obj,)).map_err(|_| wrong())?;
         Ok(DTypeArg(DType::parse(&descr.getattr("name")?.extract::<String>()?)?))
     }
 }
@@ -251,6 +259,16 @@ pub fn device_of(name: Option<&str>) -> PyResult<Device> {
             Ok(device)
         }
     }
+}
+
+/// The device that an argument of `op` names; the default one for `None`.
+pub fn device_given(op: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Device> {
+    let Some(given) = given else { return device_of(None) };
+    let Ok(name) = given.cast::<PyString>() else {
+        let kind = given.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("{op}: device is of type {kind}; expected a name such as \"cpu\", or None")));
+    };
+    device_of(Some(name.to_str()?))
 }
 
 /// A tensor in another type and on a device (`None`: its own). float64 is made where it is possible: on the CPU.

@@ -1,7 +1,7 @@
 //! Functions that make tensors: from data, constants, ranges, and matrices with a pattern.
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
-use super::arguments::{array, checked, count, ints, new_shape, number};
+use super::arguments::{Checked, Int, array, checked, count, ints, new_shape, number, quantity};
 use super::convert::{DTypeArg, converted, device_of, from_array, on};
 use super::leaf::leaf_version;
 use super::tensor::PyTensor;
@@ -207,10 +207,10 @@ pub fn arange(
     device: Option<&str>,
 ) -> PyResult<PyTensor> {
     let device = device_of(device)?;
-    let first = number("arange", "start", start)?;
-    let step = step.map_or(Ok(Scalar::Int(1)), |s| number("arange", "step", &s))?;
+    let first = quantity("arange", "start", start)?;
+    let step = step.map_or(Ok(Scalar::Int(1)), |s| quantity("arange", "step", &s))?;
     let (start, stop) = match stop {
-        Some(stop) => (first, number("arange", "stop", &stop)?),
+        Some(stop) => (first, quantity("arange", "stop", &stop)?),
         None => (Scalar::Int(0), first),
     };
     Ok(on(create::arange(start, stop, step, dtype.map(|d| d.0))?, device)?.into())
@@ -234,7 +234,7 @@ pub fn linspace(
     device: Option<&str>,
 ) -> PyResult<PyTensor> {
     let device = device_of(device)?;
-    let (a, b) = (number("linspace", "start", start)?.as_f64(), number("linspace", "stop", stop)?.as_f64());
+    let (a, b) = (quantity("linspace", "start", start)?.as_f64(), quantity("linspace", "stop", stop)?.as_f64());
     let n = num.map_or(Ok(50), |n| count("linspace", "num", &n))?;
     let dtype = dtype.map_or(DType::F32, |d| d.0);
     let line = create::linspace(a, b, n, endpoint, dtype)?;
@@ -251,29 +251,29 @@ pub fn linspace(
 /// >>> ag.eye(2).tolist()
 /// [[1.0, 0.0], [0.0, 1.0]]
 #[pyfunction]
-#[pyo3(signature = (n_rows, n_cols = None, k = 0, dtype = None, device = None))]
+#[pyo3(signature = (n_rows, n_cols = None, k = Int::Is(0), dtype = None, device = None), text_signature = "(n_rows, n_cols=None, k=0, dtype=None, device=None)")]
 pub fn eye(
     n_rows: &Bound<'_, PyAny>,
     n_cols: Arg<'_>,
-    k: i64,
+    k: Int<'_>,
     dtype: Option<DTypeArg>,
     device: Option<&str>,
 ) -> PyResult<PyTensor> {
     let device = device_of(device)?;
     let n = count("eye", "n_rows", n_rows)?;
     let m = n_cols.map_or(Ok(n), |c| count("eye", "n_cols", &c))?;
-    Ok(on(create::eye(n, m, k, dtype.map_or(DType::F32, |d| d.0))?, device)?.into())
+    Ok(on(create::eye(n, m, k.of("eye", "k")?, dtype.map_or(DType::F32, |d| d.0))?, device)?.into())
 }
 
-/// Patterns of matrices, each also a method: name, keyword, what it gives, an example's result for [[1, 2], [3, 4]].
+/// Patterns of matrices by the number of a diagonal, each also a method: name, what it gives, an example's result for [[1, 2], [3, 4]].
 macro_rules! patterns {
-    ($(($name:ident, $k:ident, $what:literal, $result:literal)),* $(,)?) => {
+    ($(($name:ident, $what:literal, $result:literal)),* $(,)?) => {
         $(
             #[doc = concat!($what, "\n\nRaises ValueError for a shape that does not fit.\n\n>>> import agtape as ag\n>>> ag.", stringify!($name), "(ag.tensor([[1, 2], [3, 4]])).tolist()\n", $result)]
             #[pyfunction]
-            #[pyo3(signature = (x, $k = 0))]
-            pub fn $name(x: &Bound<'_, PyAny>, $k: i64) -> PyResult<PyTensor> {
-                Ok(create::$name(&array(stringify!($name), x)?, $k)?.into())
+            #[pyo3(signature = (x, k = Int::Is(0)), text_signature = "(x, k=0)")]
+            pub fn $name(x: &Bound<'_, PyAny>, k: Int<'_>) -> PyResult<PyTensor> {
+                Ok(create::$name(&array(stringify!($name), x)?, k.of(stringify!($name), "k")?)?.into())
             }
         )*
 
@@ -281,9 +281,9 @@ macro_rules! patterns {
         impl PyTensor {
             $(
                 #[doc = concat!($what, " See `ag.", stringify!($name), "`.")]
-                #[pyo3(signature = ($k = 0))]
-                fn $name(&self, $k: i64) -> PyResult<PyTensor> {
-                    Ok(create::$name(&self.tensor(), $k)?.into())
+                #[pyo3(signature = (k = Int::Is(0)), text_signature = "($self, k=0)")]
+                fn $name(&self, k: Int<'_>) -> PyResult<PyTensor> {
+                    Ok(create::$name(&self.tensor(), k.of(stringify!($name), "k")?)?.into())
                 }
             )*
         }
@@ -296,9 +296,9 @@ macro_rules! patterns {
 }
 
 patterns! {
-    (triu, k, "The last two axes with zeros below the k-th diagonal.", "[[1, 2], [0, 4]]"),
-    (tril, k, "The last two axes with zeros above the k-th diagonal.", "[[1, 0], [3, 4]]"),
-    (diag, k, "The k-th diagonal of a matrix, or a matrix with a vector on its k-th diagonal.", "[1, 4]"),
+    (triu, "The last two axes with zeros below the k-th diagonal.", "[[1, 2], [0, 4]]"),
+    (tril, "The last two axes with zeros above the k-th diagonal.", "[[1, 0], [3, 4]]"),
+    (diag, "The k-th diagonal of a matrix, or a matrix with a vector on its k-th diagonal.", "[1, 4]"),
 }
 
 /// The diagonal of two axes, moved by offset, as a new last axis.
@@ -309,17 +309,23 @@ patterns! {
 /// >>> ag.diagonal(ag.tensor([[1, 2], [3, 4]]), offset=1).tolist()
 /// [2]
 #[pyfunction]
-#[pyo3(signature = (x, offset = 0, axis1 = 0, axis2 = 1))]
-pub fn diagonal(x: &Bound<'_, PyAny>, offset: i64, axis1: i64, axis2: i64) -> PyResult<PyTensor> {
+#[pyo3(signature = (x, offset = Int::Is(0), axis1 = Int::Is(0), axis2 = Int::Is(1)), text_signature = "(x, offset=0, axis1=0, axis2=1)")]
+pub fn diagonal(x: &Bound<'_, PyAny>, offset: Int<'_>, axis1: Int<'_>, axis2: Int<'_>) -> PyResult<PyTensor> {
+    let (offset, axis1, axis2) = diagonal_of("diagonal", &offset, &axis1, &axis2)?;
     Ok(create::diagonal(&array("diagonal", x)?, offset, axis1, axis2)?.into())
+}
+
+/// Which diagonal of which axes.
+pub fn diagonal_of(op: &str, offset: &Int<'_>, axis1: &Int<'_>, axis2: &Int<'_>) -> PyResult<(i64, i64, i64)> {
+    Ok((offset.of(op, "offset")?, axis1.of(op, "axis1")?, axis2.of(op, "axis2")?))
 }
 
 #[pymethods]
 impl PyTensor {
     /// The diagonal of two axes. See `ag.diagonal`.
-    #[pyo3(signature = (offset = 0, axis1 = 0, axis2 = 1))]
-    fn diagonal(&self, offset: i64, axis1: i64, axis2: i64) -> PyResult<PyTensor> {
-        Ok(create::diagonal(&self.tensor(), offset, axis1, axis2)?.into())
+    #[pyo3(signature = (offset = Int::Is(0), axis1 = Int::Is(0), axis2 = Int::Is(1)), text_signature = "($self, offset=0, axis1=0, axis2=1)")]
+    fn diagonal(slf: &Bound<'_, PyTensor>, offset: Int<'_>, axis1: Int<'_>, axis2: Int<'_>) -> PyResult<PyTensor> {
+        diagonal(slf.as_any(), offset, axis1, axis2)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Devices as Python names them: what there is, which one is the default, and their state.
-use super::convert::device_of;
+use super::convert::{device_given, device_of};
 use super::tensor::compute;
 use crate::backend::gpu;
 use crate::device::{Device, MAX_GPUS, choose_device, default_device, set_default_device as replace_default, set_resolver};
@@ -139,8 +139,8 @@ pub fn get_default_device() -> String {
 /// >>> import agtape as ag
 /// >>> ag.set_default_device("cpu")
 #[pyfunction]
-pub fn set_default_device(device: &str) -> PyResult<()> {
-    replace_default(device_of(Some(device))?);
+pub fn set_default_device(device: &Bound<'_, PyAny>) -> PyResult<()> {
+    replace_default(device_given("set_default_device", Some(device))?);
     Ok(())
 }
 
@@ -158,9 +158,9 @@ pub fn choose(device: Option<&str>) -> PyResult<Option<String>> {
 /// >>> ag.synchronize()
 #[pyfunction]
 #[pyo3(signature = (device = None))]
-pub fn synchronize(py: Python<'_>, device: Option<&str>) -> PyResult<()> {
-    let devices = match device {
-        Some(_) => vec![device_of(device)?],
+pub fn synchronize(py: Python<'_>, device: Option<Bound<'_, PyAny>>) -> PyResult<()> {
+    let devices = match &device {
+        Some(given) => vec![device_given("synchronize", Some(given))?],
         None => pooled_devices().collect(),
     };
     let is_asked = |index: &usize| device.is_some() || gpu::is_open(*index);
@@ -173,8 +173,8 @@ pub fn synchronize(py: Python<'_>, device: Option<&str>) -> PyResult<()> {
 /// A lost device is opened again at its next use.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
-pub fn reset(py: Python<'_>, device: Option<&str>) -> PyResult<usize> {
-    let device = device_of(device)?;
+pub fn reset(py: Python<'_>, device: Option<Bound<'_, PyAny>>) -> PyResult<usize> {
+    let device = device_given("reset", device.as_ref())?;
     compute(py, || {
         let mut engine = lock_engine();
         let freed = pools(device).lock().reset_all();

@@ -1,7 +1,7 @@
 //! Elementwise functions and methods of the Python module: one line each in two tables, and those with arguments of their own.
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
-use super::arguments::{array, operand, pair};
+use super::arguments::{Checked, Int, Real, array, operand, pair};
 use super::arith::{power, select_any};
 use super::convert::Operand;
 use super::tensor::PyTensor;
@@ -182,8 +182,10 @@ pub fn gelu(x: &Bound<'_, PyAny>, approximate: &str) -> PyResult<PyTensor> {
 /// >>> ag.round(ag.tensor([0.5, 1.5, -1.7])).tolist()
 /// [0.0, 2.0, -2.0]
 #[pyfunction]
-#[pyo3(signature = (x, decimals = 0))]
-pub fn round(x: &Bound<'_, PyAny>, decimals: i32) -> PyResult<PyTensor> {
+#[pyo3(signature = (x, decimals = Int::Is(0)), text_signature = "(x, decimals=0)")]
+pub fn round(x: &Bound<'_, PyAny>, decimals: Int<'_>) -> PyResult<PyTensor> {
+    // Beyond these no float and no integer has a digit.
+    let decimals = decimals.of("round", "decimals")?.clamp(-1000, 1000) as i32;
     let x = array("round", x)?;
     if decimals == 0 || decimals > 0 && !x.dtype().is_float() {
         return Ok(unary(U::Round, &x)?.into());
@@ -193,7 +195,7 @@ pub fn round(x: &Bound<'_, PyAny>, decimals: i32) -> PyResult<PyTensor> {
     }
     // The scale of a 16-bit float would overflow, or be rounded itself.
     let wide = x.dtype().compute();
-    let scale = scalar(10f64.powi(decimals.saturating_abs()), wide);
+    let scale = scalar(10f64.powi(decimals.abs()), wide);
     let y = cast(&x, wide);
     let y = if decimals > 0 {
         div(&unary(U::Round, &mul(&y, &scale)?)?, &scale)?
@@ -278,9 +280,11 @@ fn largest(dtype: DType) -> f64 {
 /// >>> ag.nan_to_num(ag.tensor([1.0, float("nan"), float("inf")]), posinf=9.0).tolist()
 /// [1.0, 0.0, 9.0]
 #[pyfunction]
-#[pyo3(signature = (x, nan = 0.0, posinf = None, neginf = None))]
-pub fn nan_to_num(x: &Bound<'_, PyAny>, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> PyResult<PyTensor> {
-    let x = array("nan_to_num", x)?;
+#[pyo3(signature = (x, nan = Real::Is(0.0), posinf = None, neginf = None), text_signature = "(x, nan=0.0, posinf=None, neginf=None)")]
+pub fn nan_to_num(x: &Bound<'_, PyAny>, nan: Real<'_>, posinf: Option<Real<'_>>, neginf: Option<Real<'_>>) -> PyResult<PyTensor> {
+    let op = "nan_to_num";
+    let (nan, posinf, neginf) = (nan.of(op, "nan")?, posinf.of(op, "posinf")?, neginf.of(op, "neginf")?);
+    let x = array(op, x)?;
     if !x.dtype().is_float() {
         return Ok(x.into());
     }
@@ -316,14 +320,21 @@ impl PyTensor {
     }
 
     /// Rounded half to even, to so many decimals. See `ag.round`.
-    #[pyo3(signature = (decimals = 0))]
-    fn round(slf: &Bound<'_, PyTensor>, decimals: i32) -> PyResult<PyTensor> {
+    #[pyo3(signature = (decimals = Int::Is(0)), text_signature = "($self, decimals=0)")]
+    fn round(slf: &Bound<'_, PyTensor>, decimals: Int<'_>) -> PyResult<PyTensor> {
         round(slf.as_any(), decimals)
     }
 
-    #[pyo3(signature = (decimals = 0))]
-    fn __round__(slf: &Bound<'_, PyTensor>, decimals: Option<i32>) -> PyResult<PyTensor> {
-        round(slf.as_any(), decimals.unwrap_or(0))
+    #[pyo3(signature = (decimals = None))]
+    fn __round__(slf: &Bound<'_, PyTensor>, decimals: Option<Int<'_>>) -> PyResult<PyTensor> {
+        round(slf.as_any(), decimals.unwrap_or(Int::Is(0)))
+    }
+
+    /// The tensor where the condition holds, else other. See `ag.where`.
+    #[pyo3(name = "where")]
+    fn where_holds(&self, condition: &Bound<'_, PyAny>, other: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+        let other = operand("where", other)?;
+        select_any(operand("where", condition)?, Operand::Tensor(self.tensor()), other)
     }
 
     /// Kept between min and max. See `ag.clip`.
@@ -339,8 +350,13 @@ impl PyTensor {
     }
 
     /// NaN and infinities replaced. See `ag.nan_to_num`.
-    #[pyo3(signature = (nan = 0.0, posinf = None, neginf = None))]
-    fn nan_to_num(slf: &Bound<'_, PyTensor>, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> PyResult<PyTensor> {
+    #[pyo3(signature = (nan = Real::Is(0.0), posinf = None, neginf = None), text_signature = "($self, nan=0.0, posinf=None, neginf=None)")]
+    fn nan_to_num(
+        slf: &Bound<'_, PyTensor>,
+        nan: Real<'_>,
+        posinf: Option<Real<'_>>,
+        neginf: Option<Real<'_>>,
+    ) -> PyResult<PyTensor> {
         nan_to_num(slf.as_any(), nan, posinf, neginf)
     }
 }

@@ -7,6 +7,7 @@ use crate::device::Device;
 use crate::graph::{Tensor, Value, borrowed_storage, log_leaf, record_version};
 use crate::layout::Layout;
 use crate::ops::view::copy as row_major_copy;
+use crate::shape::check_size;
 use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -32,7 +33,7 @@ fn refuse_adapter(op: &str, device: Device) -> PyResult<()> {
 }
 
 /// A leaf in the memory of a NumPy array, which it keeps alive and never writes to.
-fn borrow(op: &str, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+fn borrow(op: &'static str, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     let array = array.cast::<PyUntypedArray>().map_err(|_| needs_copy(op, "the data is no array"))?;
     let descr = array.dtype();
     let dtype = array_dtype(array)?.filter(|_| descr.getattr("isnative").and_then(|n| n.extract()).unwrap_or(false));
@@ -44,6 +45,7 @@ fn borrow(op: &str, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     if !is_aligned || array.strides().iter().any(|s| s % size != 0) {
         return Err(needs_copy(op, "the array's elements are not aligned"));
     }
+    check_size(op, array.shape())?;
     if array.len() == 0 {
         return super::convert::from_array(array, None, None, Some(Device::CPU));
     }

@@ -1,6 +1,6 @@
 //! NumPy's index expressions as data, and functions that read and write at positions.
-use super::arguments::{array, count, operand, wrong_type};
-use super::convert::{DTypeArg, Operand, from_array};
+use super::arguments::{Checked, Int, array, check_count, count, digits, operand, wrong_type};
+use super::convert::{DTypeArg, from_array};
 use super::export;
 use super::tensor::{PyTensor, wrap_all};
 use crate::dtype::DType;
@@ -11,7 +11,7 @@ use crate::ops::indexing::{Index, getitem, setitem};
 use crate::ops::view::{move_axis, reshape_to};
 use crate::shape::{self, Shape};
 use numpy::{PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyList, PySlice, PyTuple};
@@ -63,7 +63,7 @@ fn item(op: &'static str, key: &Bound<'_, PyAny>) -> PyResult<Index> {
 fn int(op: &str, key: &Bound<'_, PyAny>) -> PyResult<Index> {
     key.extract::<i64>()
         .map(Index::Int)
-        .map_err(|_| PyIndexError::new_err(format!("{op}: index {key} is out of range for every axis")))
+        .map_err(|_| PyIndexError::new_err(format!("{op}: index {} is out of range for every axis", digits(key))))
 }
 
 /// A bound of a slice; one beyond 64 bits is clipped like any other that is too large.
@@ -71,11 +71,14 @@ fn bound(op: &str, at: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     if at.is_none() {
         return Ok(None);
     }
+    let wrong = || Err(PyTypeError::new_err(format!("{op}: slice bound {at} is no integer; expected integers or None")));
+    if at.is_instance_of::<PyBool>() {
+        return wrong();
+    }
     match at.extract::<i64>() {
         Ok(i) => Ok(Some(i)),
-        Err(e) if e.is_instance_of::<PyTypeError>(at.py()) => {
-            Err(PyTypeError::new_err(format!("{op}: slice bound {at} is no integer; expected integers or None")))
-        }
+        Err(e) if e.is_instance_of::<PyTypeError>(at.py()) => wrong(),
+        Err(e) if !e.is_instance_of::<PyOverflowError>(at.py()) => Err(e),
         Err(_) => Ok(Some(if at.gt(0)? { i64::MAX } else { i64::MIN })),
     }
 }
@@ -174,7 +177,8 @@ fn size_along(op: &'static str, x: &Tensor, axis: Option<i64>) -> PyResult<usize
 /// [30, 10]
 #[pyfunction]
 #[pyo3(signature = (x, indices, axis = None))]
-pub fn take(x: &Bound<'_, PyAny>, indices: &Bound<'_, PyAny>, axis: Option<i64>) -> PyResult<PyTensor> {
+pub fn take(x: &Bound<'_, PyAny>, indices: &Bound<'_, PyAny>, axis: Option<Int<'_>>) -> PyResult<PyTensor> {
+    let axis = axis.of("take", "axis")?;
     let x = array("take", x)?;
     let n = size_along("take", &x, axis)? as i64;
     let at = self::indices("take", indices, -n, n as usize)?;
@@ -189,8 +193,9 @@ pub fn take(x: &Bound<'_, PyAny>, indices: &Bound<'_, PyAny>, axis: Option<i64>)
 /// >>> ag.take_along_axis(ag.tensor([[1, 2], [3, 4]]), [[1], [0]], axis=1).tolist()
 /// [[2], [3]]
 #[pyfunction]
-#[pyo3(signature = (x, indices, axis = -1), text_signature = "(x, indices, axis=-1)")]
-pub fn take_along_axis(x: &Bound<'_, PyAny>, indices: &Bound<'_, PyAny>, axis: i64) -> PyResult<PyTensor> {
+#[pyo3(signature = (x, indices, axis = Int::Is(-1)), text_signature = "(x, indices, axis=-1)")]
+pub fn take_along_axis(x: &Bound<'_, PyAny>, indices: &Bound<'_, PyAny>, axis: Int<'_>) -> PyResult<PyTensor> {
+    let axis = axis.of("take_along_axis", "axis")?;
     let x = array("take_along_axis", x)?;
     let n = size_along("take_along_axis", &x, Some(axis))? as i64;
     let at = self::indices("take_along_axis", indices, -n, n as usize)?;
@@ -205,7 +210,8 @@ pub fn take_along_axis(x: &Bound<'_, PyAny>, indices: &Bound<'_, PyAny>, axis: i
 /// >>> ag.scatter_add(ag.zeros(3), 0, [0, 2, 2], ag.ones(3)).tolist()
 /// [1.0, 0.0, 2.0]
 #[pyfunction]
-pub fn scatter_add(x: &Bound<'_, PyAny>, axis: i64, index: &Bound<'_, PyAny>, src: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+pub fn scatter_add(x: &Bound<'_, PyAny>, axis: Int<'_>, index: &Bound<'_, PyAny>, src: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+    let axis = axis.of("scatter_add", "axis")?;
     let x = array("scatter_add", x)?;
     let n = size_along("scatter_add", &x, Some(axis))? as i64;
     let at = indices("scatter_add", index, -n, n as usize)?;
@@ -222,7 +228,8 @@ pub fn scatter_add(x: &Bound<'_, PyAny>, axis: i64, index: &Bound<'_, PyAny>, sr
 /// >>> ag.index_add(ag.zeros(3), 0, [0, 2, 2], ag.ones(3)).tolist()
 /// [1.0, 0.0, 2.0]
 #[pyfunction]
-pub fn index_add(x: &Bound<'_, PyAny>, axis: i64, index: &Bound<'_, PyAny>, source: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+pub fn index_add(x: &Bound<'_, PyAny>, axis: Int<'_>, index: &Bound<'_, PyAny>, source: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+    let axis = axis.of("index_add", "axis")?;
     let x = array("index_add", x)?;
     let a = shape::axis("index_add", axis, x.rank())?;
     let n = x.shape()[a] as i64;
@@ -318,39 +325,46 @@ impl PyTensor {
         let Some(&n) = of.shape().first() else {
             return Err(PyTypeError::new_err("iteration over a tensor without axes"));
         };
+        check_count("reversed", "axis 0", n)?;
         let rows = (0..n as i64).rev().map(|i| getitem(&of, &[Index::Int(i)])).collect::<crate::error::Result<Vec<Tensor>>>()?;
         let rows = wrap_all(rows);
         PyList::new(py, rows)?.call_method0("__iter__")
     }
 
-    fn __contains__(&self, py: Python<'_>, value: Operand) -> PyResult<bool> {
+    fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
         let x = self.tensor();
-        let hits = crate::ops::binary::binary(crate::backend::kind::BinaryKind::Eq, &x, &value.beside(x.dtype()))?;
+        let value = operand("contains", value)?.beside(x.dtype());
+        let hits = crate::ops::binary::binary(crate::backend::kind::BinaryKind::Eq, &x, &value)?;
         let any = crate::ops::reduce::reduce(crate::backend::kind::ReduceKind::Any, &hits, None, false)?;
         export::numpy(py, &any)?.call_method0("item")?.extract()
     }
 
     /// Slices at indices along an axis. See `ag.take`.
     #[pyo3(signature = (indices, axis = None))]
-    fn take(slf: &Bound<'_, PyTensor>, indices: &Bound<'_, PyAny>, axis: Option<i64>) -> PyResult<PyTensor> {
+    fn take(slf: &Bound<'_, PyTensor>, indices: &Bound<'_, PyAny>, axis: Option<Int<'_>>) -> PyResult<PyTensor> {
         take(slf.as_any(), indices, axis)
     }
 
     /// The values at positions along an axis. See `ag.take_along_axis`.
-    #[pyo3(signature = (indices, axis = -1), text_signature = "($self, indices, axis=-1)")]
-    fn take_along_axis(slf: &Bound<'_, PyTensor>, indices: &Bound<'_, PyAny>, axis: i64) -> PyResult<PyTensor> {
+    #[pyo3(signature = (indices, axis = Int::Is(-1)), text_signature = "($self, indices, axis=-1)")]
+    fn take_along_axis(slf: &Bound<'_, PyTensor>, indices: &Bound<'_, PyAny>, axis: Int<'_>) -> PyResult<PyTensor> {
         take_along_axis(slf.as_any(), indices, axis)
     }
 
     /// A new tensor with src added at positions along an axis. See `ag.scatter_add`.
-    fn scatter_add(slf: &Bound<'_, PyTensor>, axis: i64, index: &Bound<'_, PyAny>, src: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+    fn scatter_add(
+        slf: &Bound<'_, PyTensor>,
+        axis: Int<'_>,
+        index: &Bound<'_, PyAny>,
+        src: &Bound<'_, PyAny>,
+    ) -> PyResult<PyTensor> {
         scatter_add(slf.as_any(), axis, index, src)
     }
 
     /// A new tensor with slices of source added at indices along an axis. See `ag.index_add`.
     fn index_add(
         slf: &Bound<'_, PyTensor>,
-        axis: i64,
+        axis: Int<'_>,
         index: &Bound<'_, PyAny>,
         source: &Bound<'_, PyAny>,
     ) -> PyResult<PyTensor> {

@@ -1,5 +1,8 @@
 //! Functions and methods that join, split, repeat, roll and pad.
-use super::arguments::{array, arrays, axes, axis as one_axis, count, integers, ints, number, wrong_type};
+use super::arguments::{
+    Checked, Given, Int, array, arrays, axes, axis as one_axis, checked, ints, members, number, one_or_several, several,
+    wrong_type,
+};
 use super::tensor::{PyTensor, wrap_all};
 use crate::dtype::Scalar;
 use crate::graph::Tensor;
@@ -7,7 +10,7 @@ use crate::ops::movement::{self, Cuts, PadMode, Repeats};
 use crate::ops::view::reshape_to;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple};
 
 type Arg<'py> = Option<Bound<'py, PyAny>>;
 
@@ -19,8 +22,9 @@ type Arg<'py> = Option<Bound<'py, PyAny>>;
 /// >>> ag.concat([ag.tensor([1, 2]), ag.tensor([3])]).tolist()
 /// [1, 2, 3]
 #[pyfunction]
-#[pyo3(signature = (tensors, axis = Some(0), dtype = None), text_signature = "(tensors, axis=0, dtype=None)")]
-pub fn concat(tensors: &Bound<'_, PyAny>, axis: Option<i64>, dtype: Option<super::convert::DTypeArg>) -> PyResult<PyTensor> {
+#[pyo3(signature = (tensors, axis = Some(Int::Is(0)), dtype = None), text_signature = "(tensors, axis=0, dtype=None)")]
+pub fn concat(tensors: &Bound<'_, PyAny>, axis: Option<Int<'_>>, dtype: Option<super::convert::DTypeArg>) -> PyResult<PyTensor> {
+    let axis = axis.of("concat", "axis")?;
     let mut list = arrays("concat", tensors)?;
     if let Some(d) = dtype {
         for t in &mut list {
@@ -41,19 +45,19 @@ pub fn concat(tensors: &Bound<'_, PyAny>, axis: Option<i64>, dtype: Option<super
 /// >>> ag.stack([ag.tensor([1, 2]), ag.tensor([3, 4])], axis=1).tolist()
 /// [[1, 3], [2, 4]]
 #[pyfunction]
-#[pyo3(signature = (tensors, axis = 0))]
-pub fn stack(tensors: &Bound<'_, PyAny>, axis: i64) -> PyResult<PyTensor> {
-    Ok(movement::stack(&arrays("stack", tensors)?, axis)?.into())
+#[pyo3(signature = (tensors, axis = Int::Is(0)), text_signature = "(tensors, axis=0)")]
+pub fn stack(tensors: &Bound<'_, PyAny>, axis: Int<'_>) -> PyResult<PyTensor> {
+    Ok(movement::stack(&arrays("stack", tensors)?, axis.of("stack", "axis")?)?.into())
 }
 
-fn split_list(x: &Tensor, cuts: &Bound<'_, PyAny>, axis: i64) -> PyResult<Vec<PyTensor>> {
-    let cuts = match cuts.extract::<i64>() {
-        Ok(n) => Cuts::Sections(
+fn split_list(x: &Tensor, cuts: &Bound<'_, PyAny>, axis: &Int<'_>) -> PyResult<Vec<PyTensor>> {
+    let cuts = match one_or_several("split", "indices_or_sections", cuts)? {
+        Given::One(n) => Cuts::Sections(
             usize::try_from(n).map_err(|_| PyValueError::new_err(format!("split: got {n} sections; expected at least 1")))?,
         ),
-        Err(_) => Cuts::Indices(ints("split", "sections or positions", cuts)?.to_vec()),
+        Given::Several(list) => Cuts::Indices(list.to_vec()),
     };
-    Ok(wrap_all(movement::split(x, &cuts, axis)?))
+    Ok(wrap_all(movement::split(x, &cuts, axis.of("split", "axis")?)?))
 }
 
 /// Parts along an axis, as a list: so many equal ones, or cut before the positions of a sequence.
@@ -64,9 +68,9 @@ fn split_list(x: &Tensor, cuts: &Bound<'_, PyAny>, axis: i64) -> PyResult<Vec<Py
 /// >>> [t.tolist() for t in ag.split(ag.arange(5), [2, 3])]
 /// [[0, 1], [2], [3, 4]]
 #[pyfunction]
-#[pyo3(signature = (x, indices_or_sections, axis = 0))]
-pub fn split(x: &Bound<'_, PyAny>, indices_or_sections: &Bound<'_, PyAny>, axis: i64) -> PyResult<Vec<PyTensor>> {
-    split_list(&array("split", x)?, indices_or_sections, axis)
+#[pyo3(signature = (x, indices_or_sections, axis = Int::Is(0)), text_signature = "(x, indices_or_sections, axis=0)")]
+pub fn split(x: &Bound<'_, PyAny>, indices_or_sections: &Bound<'_, PyAny>, axis: Int<'_>) -> PyResult<Vec<PyTensor>> {
+    split_list(&array("split", x)?, indices_or_sections, &axis)
 }
 
 /// The elements moved along axes, those that leave at the end coming back at the start (axis None: in row-major order).
@@ -102,9 +106,9 @@ pub fn roll(x: &Bound<'_, PyAny>, shift: &Bound<'_, PyAny>, axis: Arg<'_>) -> Py
 #[pyo3(signature = (x, repeats, axis = None))]
 pub fn repeat(x: &Bound<'_, PyAny>, repeats: &Bound<'_, PyAny>, axis: Arg<'_>) -> PyResult<PyTensor> {
     let axis = one_axis("repeat", axis.as_ref())?;
-    let repeats = match repeats.extract::<i64>() {
-        Ok(_) => Repeats::Each(count("repeat", "repeats", repeats)?),
-        Err(_) => Repeats::List(super::arguments::checked("repeat", &ints("repeat", "repeats", repeats)?)?),
+    let repeats = match one_or_several("repeat", "repeats", repeats)? {
+        Given::One(n) => Repeats::Each(checked("repeat", &[n])?[0]),
+        Given::Several(list) => Repeats::List(checked("repeat", &list)?),
     };
     Ok(movement::repeat(&array("repeat", x)?, &repeats, axis)?.into())
 }
@@ -118,7 +122,7 @@ pub fn repeat(x: &Bound<'_, PyAny>, repeats: &Bound<'_, PyAny>, axis: Arg<'_>) -
 /// [[1, 2, 1, 2], [1, 2, 1, 2]]
 #[pyfunction]
 pub fn tile(x: &Bound<'_, PyAny>, reps: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
-    let reps = super::arguments::checked("tile", &ints("tile", "reps", reps)?)?;
+    let reps = checked("tile", &ints("tile", "reps", reps)?)?;
     Ok(movement::tile(&array("tile", x)?, &reps)?.into())
 }
 
@@ -129,25 +133,20 @@ fn pairs(pad_width: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, usiz
         usize::try_from(n)
             .map_err(|_| PyValueError::new_err(format!("pad: got a width of {n}; expected numbers that are not negative")))
     };
-    if let Ok(n) = pad_width.extract::<i64>() {
-        return Ok(vec![(side(n)?, side(n)?); rank]);
-    }
-    if let Some(pair) = integers("pad", "pad_width", pad_width)? {
-        return match pair[..] {
-            [n] => Ok(vec![(side(n)?, side(n)?); rank]),
-            [a, b] => Ok(vec![(side(a)?, side(b)?); rank]),
-            _ => Err(PyValueError::new_err(format!("pad: got pad_width {pair:?}; expected {expected}"))),
-        };
-    }
-    let wrong = || wrong_type("pad", pad_width, expected);
-    let rows = pad_width.try_iter().map_err(|_| wrong())?;
-    let rows = rows.map(|row| integers("pad", "a row of pad_width", &row?)?.ok_or_else(wrong)).collect::<PyResult<Vec<_>>>()?;
-    let list = rows.iter().map(|row| match row[..] {
+    let pair = |row: &[i64]| match *row {
         [n] => Ok((side(n)?, side(n)?)),
         [a, b] => Ok((side(a)?, side(b)?)),
-        _ => Err(PyValueError::new_err(format!("pad: got pad_width {rows:?}; expected {expected}"))),
-    });
-    let list = list.collect::<PyResult<Vec<_>>>()?;
+        _ => Err(PyValueError::new_err(format!("pad: got {row:?} in pad_width; expected {expected}"))),
+    };
+    let rows = match members("pad", "pad_width", pad_width)? {
+        Some(rows) if rows.iter().any(|row| row.len().is_ok() && !row.is_instance_of::<PyString>()) => rows,
+        _ => return Ok(vec![pair(&ints("pad", "pad_width", pad_width)?)?; rank]),
+    };
+    let of_row = |row: &Bound<'_, PyAny>| match one_or_several("pad", "a row of pad_width", row)? {
+        Given::One(_) => Err(wrong_type("pad", row, expected)),
+        Given::Several(row) => pair(&row),
+    };
+    let list = rows.iter().map(of_row).collect::<PyResult<Vec<_>>>()?;
     Ok(if list.len() == 1 { vec![list[0]; rank] } else { list })
 }
 
@@ -181,9 +180,9 @@ pub fn pad(x: &Bound<'_, PyAny>, pad_width: &Bound<'_, PyAny>, mode: &str, const
 #[pymethods]
 impl PyTensor {
     /// Parts along an axis, as a list. See `ag.split`.
-    #[pyo3(signature = (indices_or_sections, axis = 0))]
-    fn split(&self, indices_or_sections: &Bound<'_, PyAny>, axis: i64) -> PyResult<Vec<PyTensor>> {
-        split_list(&self.tensor(), indices_or_sections, axis)
+    #[pyo3(signature = (indices_or_sections, axis = Int::Is(0)), text_signature = "($self, indices_or_sections, axis=0)")]
+    fn split(&self, indices_or_sections: &Bound<'_, PyAny>, axis: Int<'_>) -> PyResult<Vec<PyTensor>> {
+        split_list(&self.tensor(), indices_or_sections, &axis)
     }
 
     /// The elements moved along axes. See `ag.roll`.
@@ -201,7 +200,7 @@ impl PyTensor {
     /// The whole repeated along each axis: several integers or a tuple. See `ag.tile`.
     #[pyo3(signature = (*reps))]
     fn tile(&self, reps: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
-        let reps = super::arguments::checked("tile", &super::arguments::several("tile", "reps", reps, None)?)?;
+        let reps = checked("tile", &several("tile", "reps", reps, None)?)?;
         Ok(movement::tile(&self.tensor(), &reps)?.into())
     }
 }

@@ -1,5 +1,6 @@
 //! Products: matmul, dot and their kind, einsum and tensordot.
-use super::arguments::{array, arrays, ints, operand, pair};
+use super::arguments::{Checked, Int, array, arrays, integer, ints, members, operand, pair, wrong_type};
+use super::creation::diagonal_of;
 use super::tensor::PyTensor;
 use crate::backend::kind::ReduceKind;
 use crate::graph::Tensor;
@@ -58,8 +59,9 @@ pub fn dot(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
 /// >>> ag.vecdot(ag.tensor([[1.0, 2.0]]), ag.tensor([[3.0, 4.0]])).tolist()
 /// [11.0]
 #[pyfunction]
-#[pyo3(signature = (x1, x2, axis = -1), text_signature = "(x1, x2, axis=-1)")]
-pub fn vecdot(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>, axis: i64) -> PyResult<PyTensor> {
+#[pyo3(signature = (x1, x2, axis = Int::Is(-1)), text_signature = "(x1, x2, axis=-1)")]
+pub fn vecdot(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>, axis: Int<'_>) -> PyResult<PyTensor> {
+    let axis = axis.of("vecdot", "axis")?;
     let (a, b) = pair("vecdot", x1, x2)?;
     let (i, j) = (shape::axis("vecdot", axis, a.rank())?, shape::axis("vecdot", axis, b.rank())?);
     if a.shape()[i] != b.shape()[j] {
@@ -104,7 +106,9 @@ fn contracted(op: &'static str, a: &Tensor, b: &Tensor, of_a: &[i64], of_b: &[i6
     let columns = permute_axes(b, &[&j[..], &right].concat());
     let (m, n) = (shape::elems(&inner(a, &left)), shape::elems(&inner(b, &right)));
     let y = product::matmul(&reshape_to(&rows, &[m, k]), &reshape_to(&columns, &[k, n]))?;
-    Ok(reshape_to(&y, &[inner(a, &left), inner(b, &right)].concat()).into())
+    let whole = [inner(a, &left), inner(b, &right)].concat();
+    shape::check_size(op, &whole)?;
+    Ok(reshape_to(&y, &whole).into())
 }
 
 /// The product summed over axes: over the last n of x1 and the first n of x2, or over a pair of lists of axes.
@@ -118,20 +122,22 @@ fn contracted(op: &'static str, a: &Tensor, b: &Tensor, of_a: &[i64], of_b: &[i6
 #[pyo3(signature = (x1, x2, axes = None))]
 pub fn tensordot(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>, axes: Option<Bound<'_, PyAny>>) -> PyResult<PyTensor> {
     let (a, b) = pair("tensordot", x1, x2)?;
-    let count = match &axes {
-        None => Some(2),
-        Some(given) => given.extract::<i64>().ok(),
+    let lists = match &axes {
+        None => None,
+        Some(given) => members("tensordot", "axes", given)?,
     };
-    if let Some(n) = count {
+    let Some(lists) = lists else {
+        let n = axes.as_ref().map_or(Ok(2), |given| integer("tensordot", "axes", given))?;
         if n < 0 || n > a.rank().min(b.rank()) as i64 {
             return Err(PyValueError::new_err(format!("tensordot: got {n} axes for shapes {:?} and {:?}", a.shape(), b.shape())));
         }
         let (first, last): (Vec<i64>, Vec<i64>) = ((0..n).collect(), (-n..0).collect());
         return contracted("tensordot", &a, &b, &last, &first);
-    }
-    let both: Vec<Bound<'_, PyAny>> = axes.iter().flat_map(|x| x.try_iter()).flatten().collect::<PyResult<_>>()?;
-    let [of_a, of_b] = &both[..] else {
-        return Err(PyValueError::new_err("tensordot: expected axes as an integer or a pair of lists"));
+    };
+    let [of_a, of_b] = &lists[..] else {
+        let kind = axes.map_or_else(|| Ok("nothing".to_owned()), |given| given.get_type().name().map(|name| name.to_string()))?;
+        let message = format!("tensordot: axes is {kind} of {} members; expected an integer or a pair of lists", lists.len());
+        return Err(PyValueError::new_err(message));
     };
     contracted("tensordot", &a, &b, &ints("tensordot", "axes", of_a)?, &ints("tensordot", "axes", of_b)?)
 }
@@ -147,7 +153,7 @@ pub fn tensordot(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>, axes: Option<Boun
 #[pyo3(signature = (equation, *operands))]
 pub fn einsum(equation: &Bound<'_, PyAny>, operands: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
     let Ok(text) = equation.cast::<PyString>() else {
-        return Err(super::arguments::wrong_type("einsum", equation, "an equation such as \"ij,jk->ik\""));
+        return Err(wrong_type("einsum", equation, "an equation such as \"ij,jk->ik\""));
     };
     let is_list = operands.len() == 1
         && (operands.get_item(0)?.is_instance_of::<pyo3::types::PyList>() || operands.get_item(0)?.is_instance_of::<PyTuple>());
@@ -163,8 +169,9 @@ pub fn einsum(equation: &Bound<'_, PyAny>, operands: &Bound<'_, PyTuple>) -> PyR
 /// >>> ag.trace(ag.tensor([[1.0, 2.0], [3.0, 4.0]])).item()
 /// 5.0
 #[pyfunction]
-#[pyo3(signature = (x, offset = 0, axis1 = 0, axis2 = 1))]
-pub fn trace(x: &Bound<'_, PyAny>, offset: i64, axis1: i64, axis2: i64) -> PyResult<PyTensor> {
+#[pyo3(signature = (x, offset = Int::Is(0), axis1 = Int::Is(0), axis2 = Int::Is(1)), text_signature = "(x, offset=0, axis1=0, axis2=1)")]
+pub fn trace(x: &Bound<'_, PyAny>, offset: Int<'_>, axis1: Int<'_>, axis2: Int<'_>) -> PyResult<PyTensor> {
+    let (offset, axis1, axis2) = diagonal_of("trace", &offset, &axis1, &axis2)?;
     let diagonal = create::diagonal(&array("trace", x)?, offset, axis1, axis2)?;
     Ok(reduce(ReduceKind::Sum, &diagonal, Some(&[-1]), false)?.into())
 }
@@ -186,8 +193,8 @@ impl PyTensor {
     }
 
     /// The sum of a diagonal. See `ag.trace`.
-    #[pyo3(signature = (offset = 0, axis1 = 0, axis2 = 1))]
-    fn trace(slf: &Bound<'_, PyTensor>, offset: i64, axis1: i64, axis2: i64) -> PyResult<PyTensor> {
+    #[pyo3(signature = (offset = Int::Is(0), axis1 = Int::Is(0), axis2 = Int::Is(1)), text_signature = "($self, offset=0, axis1=0, axis2=1)")]
+    fn trace(slf: &Bound<'_, PyTensor>, offset: Int<'_>, axis1: Int<'_>, axis2: Int<'_>) -> PyResult<PyTensor> {
         trace(slf.as_any(), offset, axis1, axis2)
     }
 }

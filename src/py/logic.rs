@@ -1,7 +1,7 @@
 //! Logic and comparisons of whole tensors.
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
-use super::arguments::{operand, pair};
+use super::arguments::{Checked, Real, operand, pair};
 use super::export;
 use super::tensor::PyTensor;
 use crate::backend::kind::BinaryKind as B;
@@ -76,8 +76,15 @@ fn close(a: &Tensor, b: &Tensor, rtol: f64, atol: f64, equal_nan: bool) -> Resul
 /// >>> ag.isclose(ag.tensor([1.0, 1.1]), 1.0).tolist()
 /// [True, False]
 #[pyfunction]
-#[pyo3(signature = (x1, x2, rtol = 1e-5, atol = 1e-8, equal_nan = false))]
-pub fn isclose(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>, rtol: f64, atol: f64, equal_nan: bool) -> PyResult<PyTensor> {
+#[pyo3(signature = (x1, x2, rtol = Real::Is(1e-5), atol = Real::Is(1e-8), equal_nan = false), text_signature = "(x1, x2, rtol=1e-5, atol=1e-8, equal_nan=False)")]
+pub fn isclose(
+    x1: &Bound<'_, PyAny>,
+    x2: &Bound<'_, PyAny>,
+    rtol: Real<'_>,
+    atol: Real<'_>,
+    equal_nan: bool,
+) -> PyResult<PyTensor> {
+    let (rtol, atol) = (rtol.of("isclose", "rtol")?, atol.of("isclose", "atol")?);
     let (a, b) = pair("isclose", x1, x2)?;
     Ok(close(&a, &b, rtol, atol, equal_nan)?.into())
 }
@@ -92,8 +99,9 @@ fn is_all(py: Python<'_>, t: &Tensor) -> PyResult<bool> {
 /// >>> ag.allclose(ag.tensor([1.0]), ag.tensor([1.0 + 1e-7]))
 /// True
 #[pyfunction]
-#[pyo3(signature = (x1, x2, rtol = 1e-5, atol = 1e-8, equal_nan = false))]
-pub fn allclose(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>, rtol: f64, atol: f64, equal_nan: bool) -> PyResult<bool> {
+#[pyo3(signature = (x1, x2, rtol = Real::Is(1e-5), atol = Real::Is(1e-8), equal_nan = false), text_signature = "(x1, x2, rtol=1e-5, atol=1e-8, equal_nan=False)")]
+pub fn allclose(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>, rtol: Real<'_>, atol: Real<'_>, equal_nan: bool) -> PyResult<bool> {
+    let (rtol, atol) = (rtol.of("allclose", "rtol")?, atol.of("allclose", "atol")?);
     let (a, b) = pair("allclose", x1, x2)?;
     is_all(x1.py(), &close(&a, &b, rtol, atol, equal_nan)?)
 }

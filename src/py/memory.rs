@@ -1,14 +1,14 @@
 //! Handles, statistics and peak scopes as Python objects.
-use super::convert::device_of;
+use super::convert::device_given;
 use crate::backend::transfers::transfers;
 use crate::device::Device;
 use crate::graph::pools;
 use crate::pool::{Handle, PoolKind, ScopeId, Stats};
 use crate::tape;
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyDict;
 
 /// A checked reference to one storage; it owns nothing.
 #[pyclass(name = "Handle", module = "agtape", frozen)]
@@ -61,16 +61,6 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats, with_generation: bool) -> PyR
         d.set_item("generation", stats.generation)?;
     }
     Ok(d)
-}
-
-/// The device that an argument of `op` names; the default one for `None`.
-fn device_given(op: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Device> {
-    let Some(given) = given else { return device_of(None) };
-    let Ok(name) = given.cast::<PyString>() else {
-        let kind = given.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("{op}: device is of type {kind}; expected a name such as \"cpu\", or None")));
-    };
-    device_of(Some(name.to_str()?))
 }
 
 /// Pool bytes of a device as a dict: active, peak, cached, reserved and the same by kind of pool.

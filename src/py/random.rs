@@ -1,14 +1,13 @@
 //! Random tensors and the generator's state.
-use super::arguments::{array, checked, ints, number, wrong_type};
+use super::arguments::{Checked, Real, array, checked, count, ints, number, quantity, seed as seed_of, wrong_type};
 use super::convert::{DTypeArg, device_of, on};
 use super::creation::{finish, shape_and_dtype};
 use super::tensor::PyTensor;
 use crate::dtype::{DType, Scalar};
 use crate::ops::random;
 use crate::rng::State;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyInt, PyTuple};
 
 type Arg<'py> = Option<Bound<'py, PyAny>>;
 
@@ -107,7 +106,7 @@ pub fn randint(
     device: Option<&str>,
 ) -> PyResult<PyTensor> {
     let device = device_of(device)?;
-    let bound = |name: &str, v: &Bound<'_, PyAny>| match number("randint", name, v)? {
+    let bound = |name: &str, v: &Bound<'_, PyAny>| match quantity("randint", name, v)? {
         Scalar::Int(i) => Ok(i),
         _ => Err(wrong_type("randint", v, &format!("an integer for {name}"))),
     };
@@ -131,8 +130,9 @@ pub fn randint(
 #[pyo3(signature = (x, device = None))]
 pub fn permutation(x: &Bound<'_, PyAny>, device: Option<&str>) -> PyResult<PyTensor> {
     let device = device_of(device)?;
-    if x.cast::<PyTensor>().is_err() && x.extract::<i64>().is_ok() {
-        return Ok(on(random::permutation(super::arguments::count("permutation", "n", x)?)?, device)?.into());
+    let is_number = x.is_instance_of::<PyInt>() || x.cast::<PyTensor>().is_err() && x.extract::<i64>().is_ok();
+    if is_number {
+        return Ok(on(random::permutation(count("permutation", "n", x)?)?, device)?.into());
     }
     Ok(random::shuffled(&array("permutation", x)?)?.into())
 }
@@ -145,10 +145,10 @@ pub fn permutation(x: &Bound<'_, PyAny>, device: Option<&str>) -> PyResult<PyTen
 /// >>> ag.bernoulli(1.0, (2,)).tolist()
 /// [True, True]
 #[pyfunction]
-#[pyo3(signature = (p = 0.5, size = None, device = None))]
-pub fn bernoulli(p: f64, size: Arg<'_>, device: Option<&str>) -> PyResult<PyTensor> {
+#[pyo3(signature = (p = Real::Is(0.5), size = None, device = None), text_signature = "(p=0.5, size=None, device=None)")]
+pub fn bernoulli(p: Real<'_>, size: Arg<'_>, device: Option<&str>) -> PyResult<PyTensor> {
     let device = device_of(device)?;
-    Ok(on(random::bernoulli(&self::size("bernoulli", size)?, p)?, device)?.into())
+    Ok(on(random::bernoulli(&self::size("bernoulli", size)?, p.of("bernoulli", "p")?)?, device)?.into())
 }
 
 /// x with elements set to 0 with probability p and the others scaled by 1 / (1 - p).
@@ -159,9 +159,9 @@ pub fn bernoulli(p: f64, size: Arg<'_>, device: Option<&str>) -> PyResult<PyTens
 /// >>> ag.dropout(ag.ones(2), 0.0).tolist()
 /// [1.0, 1.0]
 #[pyfunction]
-#[pyo3(signature = (x, p = 0.5))]
-pub fn dropout(x: &Bound<'_, PyAny>, p: f64) -> PyResult<PyTensor> {
-    Ok(random::dropout(&array("dropout", x)?, p)?.into())
+#[pyo3(signature = (x, p = Real::Is(0.5)), text_signature = "(x, p=0.5)")]
+pub fn dropout(x: &Bound<'_, PyAny>, p: Real<'_>) -> PyResult<PyTensor> {
+    Ok(random::dropout(&array("dropout", x)?, p.of("dropout", "p")?)?.into())
 }
 
 /// The generator's seed and position; states are equal if what is drawn next is.
@@ -172,9 +172,10 @@ pub struct PyRngState(State);
 #[pymethods]
 impl PyRngState {
     #[new]
-    #[pyo3(signature = (seed, counter = 0))]
-    fn new(seed: u64, counter: u64) -> PyRngState {
-        PyRngState(State { seed, counter })
+    #[pyo3(signature = (seed, counter = None), text_signature = "(seed, counter=0)")]
+    fn new(seed: &Bound<'_, PyAny>, counter: Option<&Bound<'_, PyAny>>) -> PyResult<PyRngState> {
+        let counter = counter.map_or(Ok(0), |c| seed_of("RngState", "counter", c))?;
+        Ok(PyRngState(State { seed: seed_of("RngState", "seed", seed)?, counter }))
     }
 
     /// The seed.
@@ -211,10 +212,7 @@ impl PyRngState {
 /// True
 #[pyfunction]
 pub fn manual_seed(seed: &Bound<'_, PyAny>) -> PyResult<()> {
-    let wide: i128 = seed.extract().map_err(|_| wrong_type("manual_seed", seed, "an integer from 0 to 2**64 - 1"))?;
-    let seed = u64::try_from(wide)
-        .map_err(|_| PyValueError::new_err(format!("manual_seed: got {wide}; expected an integer from 0 to 2**64 - 1")))?;
-    random::manual_seed(seed);
+    random::manual_seed(seed_of("manual_seed", "seed", seed)?);
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Reductions, running sums, softmax and sorting, as functions and methods.
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
-use super::arguments::{array, axes, axis as one_axis, count};
+use super::arguments::{Checked, Int, Real, array, axes, axis as one_axis, count};
 use super::convert::{DTypeArg, converted};
 use super::tensor::PyTensor;
 use crate::backend::kind::BinaryKind::Ne;
@@ -14,6 +14,7 @@ use crate::ops::reduce::{self, reduce};
 use crate::ops::softmax as rows;
 use crate::ops::sort as order;
 use crate::ops::unary::cast;
+use crate::shape;
 use pyo3::prelude::*;
 
 type Arg<'py> = Option<Bound<'py, PyAny>>;
@@ -106,11 +107,12 @@ macro_rules! spreads {
         $(
             #[doc = concat!($what, "\n\nx: a tensor or array. axis: None for all axes, an integer or a tuple; they are dropped unless keepdims. The divisor is n - correction\n(ddof is NumPy's name for correction). Raises ValueError for an axis that x does not have.\n\n>>> import agtape as ag\n>>> ag.", $python, "(ag.tensor([1.0, 3.0])).item()\n", $result)]
             #[pyfunction]
-            #[pyo3(name = $python, signature = (x, axis = None, correction = 0.0, keepdims = false, ddof = None))]
-            pub fn $name(x: &Bound<'_, PyAny>, axis: Arg<'_>, correction: f64, keepdims: bool, ddof: Option<f64>) -> PyResult<PyTensor> {
+            #[pyo3(name = $python, signature = (x, axis = None, correction = Real::Is(0.0), keepdims = false, ddof = None), text_signature = "(x, axis=None, correction=0.0, keepdims=False, ddof=None)")]
+            pub fn $name(x: &Bound<'_, PyAny>, axis: Arg<'_>, correction: Real<'_>, keepdims: bool, ddof: Option<Real<'_>>) -> PyResult<PyTensor> {
+                let correction = ddof.of($python, "ddof")?.map_or_else(|| correction.of($python, "correction"), Ok)?;
                 let axes = axes($python, axis.as_ref())?;
                 let x = array($python, x)?;
-                Ok($call(&x, axes.as_deref(), keepdims, ddof.unwrap_or(correction))?.into())
+                Ok($call(&x, axes.as_deref(), keepdims, correction)?.into())
             }
         )*
 
@@ -118,8 +120,8 @@ macro_rules! spreads {
         impl PyTensor {
             $(
                 #[doc = concat!($what, " See `ag.", $python, "`.")]
-                #[pyo3(name = $python, signature = (axis = None, correction = 0.0, keepdims = false, ddof = None))]
-                fn $name(slf: &Bound<'_, PyTensor>, axis: Arg<'_>, correction: f64, keepdims: bool, ddof: Option<f64>) -> PyResult<PyTensor> {
+                #[pyo3(name = $python, signature = (axis = None, correction = Real::Is(0.0), keepdims = false, ddof = None), text_signature = "($self, axis=None, correction=0.0, keepdims=False, ddof=None)")]
+                fn $name(slf: &Bound<'_, PyTensor>, axis: Arg<'_>, correction: Real<'_>, keepdims: bool, ddof: Option<Real<'_>>) -> PyResult<PyTensor> {
                     $name(slf.as_any(), axis, correction, keepdims, ddof)
                 }
             )*
@@ -145,7 +147,7 @@ macro_rules! along_axis {
             #[pyfunction]
             #[pyo3(signature = (x, axis = $default), text_signature = $text)]
             pub fn $name(x: &Bound<'_, PyAny>, axis: $axis) -> PyResult<PyTensor> {
-                Ok($call(&array(stringify!($name), x)?, axis)?.into())
+                Ok($call(&array(stringify!($name), x)?, axis.of(stringify!($name), "axis")?)?.into())
             }
         )*
 
@@ -155,7 +157,7 @@ macro_rules! along_axis {
                 #[doc = concat!($what, " See `ag.", stringify!($name), "`.")]
                 #[pyo3(signature = (axis = $default), text_signature = $method_text)]
                 fn $name(&self, axis: $axis) -> PyResult<PyTensor> {
-                    Ok($call(&self.tensor(), axis)?.into())
+                    Ok($call(&self.tensor(), axis.of(stringify!($name), "axis")?)?.into())
                 }
             )*
         }
@@ -168,9 +170,9 @@ macro_rules! along_axis {
 }
 
 along_axis! {
-    (softmax, rows::softmax, i64, -1, "(x, axis=-1)", "($self, axis=-1)", "e^x divided by its sum along the axis, without overflow; integers become float32.", "[3.0, 3.0]", "[0.5, 0.5]"),
-    (log_softmax, rows::log_softmax, i64, -1, "(x, axis=-1)", "($self, axis=-1)", "The logarithm of softmax along the axis, without overflow.", "[[5.0]]", "[[0.0]]"),
-    (cumprod, cumulative::cumprod, Option<i64>, None, "(x, axis=None)", "($self, axis=None)", "The running product along the axis (None: of all elements in order).", "[1.0, 2.0, 3.0]", "[1.0, 2.0, 6.0]"),
+    (softmax, rows::softmax, Int<'_>, Int::Is(-1), "(x, axis=-1)", "($self, axis=-1)", "e^x divided by its sum along the axis, without overflow; integers become float32.", "[3.0, 3.0]", "[0.5, 0.5]"),
+    (log_softmax, rows::log_softmax, Int<'_>, Int::Is(-1), "(x, axis=-1)", "($self, axis=-1)", "The logarithm of softmax along the axis, without overflow.", "[[5.0]]", "[[0.0]]"),
+    (cumprod, cumulative::cumprod, Option<Int<'_>>, None, "(x, axis=None)", "($self, axis=None)", "The running product along the axis (None: of all elements in order).", "[1.0, 2.0, 3.0]", "[1.0, 2.0, 6.0]"),
 }
 
 /// The running sum along the axis (None: of all elements in order); of integers and bools int64.
@@ -182,7 +184,8 @@ along_axis! {
 /// [1.0, 3.0, 6.0]
 #[pyfunction]
 #[pyo3(signature = (x, axis = None, dtype = None))]
-pub fn cumsum(x: &Bound<'_, PyAny>, axis: Option<i64>, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
+pub fn cumsum(x: &Bound<'_, PyAny>, axis: Option<Int<'_>>, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
+    let axis = axis.of("cumsum", "axis")?;
     let x = array("cumsum", x)?;
     Ok(match dtype {
         None => cumulative::cumsum(&x, axis, false)?.into(),
@@ -216,8 +219,12 @@ pub fn logsumexp(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResul
 #[pyo3(signature = (x, axis = None, keepdims = false))]
 pub fn count_nonzero(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
     let x = array("count_nonzero", x)?;
+    let axes = axes("count_nonzero", axis.as_ref())?;
+    if let (Some(list), true) = (&axes, x.rank() > 0) {
+        shape::axes("count_nonzero", list, x.rank())?;
+    }
     let hits = binary(Ne, &x, &host_scalar(Scalar::Int(0), x.dtype()))?;
-    fold(R::Sum, &hits, axis, keepdims, None)
+    Ok(reduce(R::Sum, &hits, axes.as_deref(), keepdims)?.into())
 }
 
 fn arg_extreme(x: &Tensor, is_max: bool, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
@@ -259,10 +266,10 @@ pub fn argmin(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<P
 /// >>> ag.sort(ag.tensor([3.0, 1.0, 2.0])).tolist()
 /// [1.0, 2.0, 3.0]
 #[pyfunction]
-#[pyo3(signature = (x, axis = Some(-1), descending = false, stable = true), text_signature = "(x, axis=-1, descending=False, stable=True)")]
-pub fn sort(x: &Bound<'_, PyAny>, axis: Option<i64>, descending: bool, stable: bool) -> PyResult<PyTensor> {
+#[pyo3(signature = (x, axis = Some(Int::Is(-1)), descending = false, stable = true), text_signature = "(x, axis=-1, descending=False, stable=True)")]
+pub fn sort(x: &Bound<'_, PyAny>, axis: Option<Int<'_>>, descending: bool, stable: bool) -> PyResult<PyTensor> {
     let _always = stable;
-    Ok(order::sort(&array("sort", x)?, axis, descending)?.0.into())
+    Ok(order::sort(&array("sort", x)?, axis.of("sort", "axis")?, descending)?.0.into())
 }
 
 /// The int64 positions that sort x along the axis (None: all elements), NaN last; equal values keep their order.
@@ -273,10 +280,10 @@ pub fn sort(x: &Bound<'_, PyAny>, axis: Option<i64>, descending: bool, stable: b
 /// >>> ag.argsort(ag.tensor([3.0, 1.0, 2.0])).tolist()
 /// [1, 2, 0]
 #[pyfunction]
-#[pyo3(signature = (x, axis = Some(-1), descending = false, stable = true), text_signature = "(x, axis=-1, descending=False, stable=True)")]
-pub fn argsort(x: &Bound<'_, PyAny>, axis: Option<i64>, descending: bool, stable: bool) -> PyResult<PyTensor> {
+#[pyo3(signature = (x, axis = Some(Int::Is(-1)), descending = false, stable = true), text_signature = "(x, axis=-1, descending=False, stable=True)")]
+pub fn argsort(x: &Bound<'_, PyAny>, axis: Option<Int<'_>>, descending: bool, stable: bool) -> PyResult<PyTensor> {
     let _always = stable;
-    Ok(order::argsort(&array("argsort", x)?, axis, descending)?.into())
+    Ok(order::argsort(&array("argsort", x)?, axis.of("argsort", "axis")?, descending)?.into())
 }
 
 /// The k largest (or smallest) along the axis, best first, and their int64 positions.
@@ -288,15 +295,15 @@ pub fn argsort(x: &Bound<'_, PyAny>, axis: Option<i64>, descending: bool, stable
 /// >>> values.tolist(), positions.tolist()
 /// ([3.0, 2.0], [0, 2])
 #[pyfunction]
-#[pyo3(signature = (x, k, axis = -1, largest = true, sorted = true), text_signature = "(x, k, axis=-1, largest=True, sorted=True)")]
+#[pyo3(signature = (x, k, axis = Int::Is(-1), largest = true, sorted = true), text_signature = "(x, k, axis=-1, largest=True, sorted=True)")]
 pub fn topk(
     x: &Bound<'_, PyAny>,
     k: &Bound<'_, PyAny>,
-    axis: i64,
+    axis: Int<'_>,
     largest: bool,
     sorted: bool,
 ) -> PyResult<(PyTensor, PyTensor)> {
-    let (values, positions) = order::topk(&array("topk", x)?, count("topk", "k", k)?, axis, largest, sorted)?;
+    let (values, positions) = order::topk(&array("topk", x)?, count("topk", "k", k)?, axis.of("topk", "axis")?, largest, sorted)?;
     positions.hold();
     let pair = (values.into(), positions.clone().into());
     positions.unhold();
@@ -307,7 +314,7 @@ pub fn topk(
 impl PyTensor {
     /// The running sum along the axis. See `ag.cumsum`.
     #[pyo3(signature = (axis = None, dtype = None))]
-    fn cumsum(slf: &Bound<'_, PyTensor>, axis: Option<i64>, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
+    fn cumsum(slf: &Bound<'_, PyTensor>, axis: Option<Int<'_>>, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
         cumsum(slf.as_any(), axis, dtype)
     }
 
@@ -336,23 +343,23 @@ impl PyTensor {
     }
 
     /// The values in order along the axis, as a new tensor. See `ag.sort`.
-    #[pyo3(signature = (axis = Some(-1), descending = false, stable = true), text_signature = "($self, axis=-1, descending=False, stable=True)")]
-    fn sort(slf: &Bound<'_, PyTensor>, axis: Option<i64>, descending: bool, stable: bool) -> PyResult<PyTensor> {
+    #[pyo3(signature = (axis = Some(Int::Is(-1)), descending = false, stable = true), text_signature = "($self, axis=-1, descending=False, stable=True)")]
+    fn sort(slf: &Bound<'_, PyTensor>, axis: Option<Int<'_>>, descending: bool, stable: bool) -> PyResult<PyTensor> {
         sort(slf.as_any(), axis, descending, stable)
     }
 
     /// The positions that sort along the axis. See `ag.argsort`.
-    #[pyo3(signature = (axis = Some(-1), descending = false, stable = true), text_signature = "($self, axis=-1, descending=False, stable=True)")]
-    fn argsort(slf: &Bound<'_, PyTensor>, axis: Option<i64>, descending: bool, stable: bool) -> PyResult<PyTensor> {
+    #[pyo3(signature = (axis = Some(Int::Is(-1)), descending = false, stable = true), text_signature = "($self, axis=-1, descending=False, stable=True)")]
+    fn argsort(slf: &Bound<'_, PyTensor>, axis: Option<Int<'_>>, descending: bool, stable: bool) -> PyResult<PyTensor> {
         argsort(slf.as_any(), axis, descending, stable)
     }
 
     /// The k largest along the axis and their positions. See `ag.topk`.
-    #[pyo3(signature = (k, axis = -1, largest = true, sorted = true), text_signature = "($self, k, axis=-1, largest=True, sorted=True)")]
+    #[pyo3(signature = (k, axis = Int::Is(-1), largest = true, sorted = true), text_signature = "($self, k, axis=-1, largest=True, sorted=True)")]
     fn topk(
         slf: &Bound<'_, PyTensor>,
         k: &Bound<'_, PyAny>,
-        axis: i64,
+        axis: Int<'_>,
         largest: bool,
         sorted: bool,
     ) -> PyResult<(PyTensor, PyTensor)> {

@@ -1,7 +1,7 @@
 //! Normalizations, cross-entropy and the softmax of causal attention, as functions that `nn.functional` calls once it has checked what it was given.
 // Each argument is one of its own, so that Python pays for no container.
 #![allow(clippy::too_many_arguments)]
-use super::arguments::array;
+use super::arguments::{Checked, Int, array};
 use super::tensor::PyTensor;
 use crate::graph::Tensor;
 use crate::ops::cross_entropy::{Entropy, Reduction, cross_entropy as entropy};
@@ -62,13 +62,13 @@ pub fn rms_norm(x: &Bound<'_, PyAny>, axes: usize, weight: Option<&Bound<'_, PyA
 /// >>> round(_core.cross_entropy(ag.zeros((2, 4)), ag.tensor([0, 3])).item(), 4)
 /// 1.3863
 #[pyfunction]
-#[pyo3(signature = (x, labels, weight = None, axis = -1, ignore_index = None, label_smoothing = 0.0, reduction = "mean"))]
+#[pyo3(signature = (x, labels, weight = None, axis = Int::Is(-1), ignore_index = None, label_smoothing = 0.0, reduction = "mean"))]
 pub fn cross_entropy(
     x: &Bound<'_, PyAny>,
     labels: &Bound<'_, PyAny>,
     weight: Option<&Bound<'_, PyAny>>,
-    axis: i64,
-    ignore_index: Option<i64>,
+    axis: Int<'_>,
+    ignore_index: Option<Int<'_>>,
     label_smoothing: f64,
     reduction: &str,
 ) -> PyResult<PyTensor> {
@@ -82,7 +82,8 @@ pub fn cross_entropy(
             return Err(PyValueError::new_err(message));
         }
     };
-    let how = Entropy { axis, ignored: ignore_index, smoothing: label_smoothing, reduction };
+    let (axis, ignored) = (axis.of(op, "axis")?, ignore_index.of(op, "ignore_index")?);
+    let how = Entropy { axis, ignored, smoothing: label_smoothing, reduction };
     Ok(entropy(how, &array(op, x)?, &array(op, labels)?, given(op, weight)?.as_ref())?.into())
 }
 

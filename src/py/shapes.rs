@@ -1,5 +1,5 @@
 //! Functions and methods that change shapes: reshape, axes in another order, broadcasting, flips.
-use super::arguments::{array, arrays, axes, checked, integer, ints, several};
+use super::arguments::{Checked, Int, array, arrays, axes, check_count, checked, integer, ints, several};
 use super::tensor::{PyTensor, wrap_all};
 use crate::graph::Tensor;
 use crate::ops::view;
@@ -97,8 +97,9 @@ pub fn matrix_transpose(x: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
 /// >>> ag.swapaxes(ag.zeros(2, 3, 4), 0, 2).shape
 /// (4, 3, 2)
 #[pyfunction]
-pub fn swapaxes(x: &Bound<'_, PyAny>, axis1: i64, axis2: i64) -> PyResult<PyTensor> {
-    Ok(view::transpose("swapaxes", &array("swapaxes", x)?, axis1, axis2)?.into())
+pub fn swapaxes(x: &Bound<'_, PyAny>, axis1: Int<'_>, axis2: Int<'_>) -> PyResult<PyTensor> {
+    let op = "swapaxes";
+    Ok(view::transpose(op, &array(op, x)?, axis1.of(op, "axis1")?, axis2.of(op, "axis2")?)?.into())
 }
 
 /// Axes moved to other places, the others in order; each argument an integer or a tuple.
@@ -198,8 +199,9 @@ pub fn flip(x: &Bound<'_, PyAny>, axis: Arg<'_>) -> PyResult<PyTensor> {
 /// >>> ag.flatten(ag.zeros(2, 3, 4), 1).shape
 /// (2, 12)
 #[pyfunction]
-#[pyo3(signature = (x, start = 0, end = -1), text_signature = "(x, start=0, end=-1)")]
-pub fn flatten(x: &Bound<'_, PyAny>, start: i64, end: i64) -> PyResult<PyTensor> {
+#[pyo3(signature = (x, start = Int::Is(0), end = Int::Is(-1)), text_signature = "(x, start=0, end=-1)")]
+pub fn flatten(x: &Bound<'_, PyAny>, start: Int<'_>, end: Int<'_>) -> PyResult<PyTensor> {
+    let (start, end) = (start.of("flatten", "start")?, end.of("flatten", "end")?);
     let x = array("flatten", x)?;
     if x.rank() == 0 {
         return Ok(view::reshape_to(&x, &[1]).into());
@@ -251,8 +253,8 @@ impl PyTensor {
     }
 
     /// Two axes swapped. See `ag.swapaxes`.
-    fn swapaxes(&self, axis1: i64, axis2: i64) -> PyResult<PyTensor> {
-        Ok(view::transpose("swapaxes", &self.tensor(), axis1, axis2)?.into())
+    fn swapaxes(slf: &Bound<'_, PyTensor>, axis1: Int<'_>, axis2: Int<'_>) -> PyResult<PyTensor> {
+        swapaxes(slf.as_any(), axis1, axis2)
     }
 
     /// Axes moved to other places. See `ag.moveaxis`.
@@ -267,8 +269,8 @@ impl PyTensor {
     }
 
     /// A new axis of size 1, by PyTorch's name. See `ag.expand_dims`.
-    fn unsqueeze(&self, axis: i64) -> PyResult<PyTensor> {
-        Ok(view::expand_dims(&self.tensor(), &[axis])?.into())
+    fn unsqueeze(&self, axis: Int<'_>) -> PyResult<PyTensor> {
+        Ok(view::expand_dims(&self.tensor(), &[axis.of("unsqueeze", "axis")?])?.into())
     }
 
     /// Without axes of size 1. See `ag.squeeze`.
@@ -302,8 +304,8 @@ impl PyTensor {
     }
 
     /// The axes from start to end joined into one. See `ag.flatten`.
-    #[pyo3(signature = (start = 0, end = -1), text_signature = "($self, start=0, end=-1)")]
-    fn flatten(slf: &Bound<'_, PyTensor>, start: i64, end: i64) -> PyResult<PyTensor> {
+    #[pyo3(signature = (start = Int::Is(0), end = Int::Is(-1)), text_signature = "($self, start=0, end=-1)")]
+    fn flatten(slf: &Bound<'_, PyTensor>, start: Int<'_>, end: Int<'_>) -> PyResult<PyTensor> {
         flatten(slf.as_any(), start, end)
     }
 
@@ -366,13 +368,15 @@ pub fn meshgrid<'py>(args: &Bound<'py, PyTuple>, indexing: &str) -> PyResult<Bou
 /// >>> b.tolist()
 /// [3, 4]
 #[pyfunction]
-#[pyo3(signature = (x, axis = 0))]
-pub fn unstack<'py>(x: &Bound<'py, PyAny>, axis: i64) -> PyResult<Bound<'py, PyTuple>> {
+#[pyo3(signature = (x, axis = Int::Is(0)), text_signature = "(x, axis=0)")]
+pub fn unstack<'py>(x: &Bound<'py, PyAny>, axis: Int<'_>) -> PyResult<Bound<'py, PyTuple>> {
+    let axis = axis.of("unstack", "axis")?;
     let t = array("unstack", x)?;
     if t.rank() == 0 {
         return Err(PyTypeError::new_err("unstack: got a tensor without axes; expected at least one"));
     }
     let axis = shape::axis("unstack", axis, t.rank())?;
+    check_count("unstack", "axis", t.shape()[axis])?;
     let parts = (0..t.shape()[axis]).map(|i| -> PyResult<PyTensor> {
         let part = view::narrow(&t, axis, i, i + 1)?;
         Ok(view::squeeze(&part, Some(&[axis as i64]))?.into())

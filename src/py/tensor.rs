@@ -1,6 +1,6 @@
 //! The Python tensor: a name for one version of a value, with its properties and reads.
 use super::arguments::operand;
-use super::convert::{Operand, converted};
+use super::convert::converted;
 use super::dtype::PyDType;
 use super::export;
 use super::leaf::leaf_version;
@@ -242,7 +242,7 @@ impl PyTensor {
     fn backward(
         &self,
         py: Python<'_>,
-        gradient: Option<Operand>,
+        gradient: Option<Bound<'_, PyAny>>,
         inputs: Option<Vec<Bound<'_, PyTensor>>>,
         retain_graph: Option<bool>,
         create_graph: bool,
@@ -266,7 +266,7 @@ impl PyTensor {
             })
             .transpose()?;
         let how = tape::Backward {
-            gradient: gradient.map(|g| g.beside(loss.dtype())),
+            gradient: gradient.map(|g| PyResult::Ok(operand("backward", &g)?.beside(loss.dtype()))).transpose()?,
             inputs,
             retain_graph: retain_graph.unwrap_or(create_graph),
             create_graph,
@@ -298,8 +298,10 @@ impl PyTensor {
     }
 
     fn __index__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        if self.tensor().dtype().is_float() {
-            return Err(PyTypeError::new_err(format!("a {} tensor is not an index", self.tensor().dtype())));
+        let t = self.tensor();
+        if !t.dtype().is_int() || t.elems() != 1 {
+            let message = format!("a {} tensor of shape {:?} is not an index; expected one integer", t.dtype(), t.shape());
+            return Err(PyTypeError::new_err(message));
         }
         self.item(py)?.call_method0("__index__")
     }

@@ -1,6 +1,7 @@
 //! Optimizer updates of Python's leaves: one fused node a parameter, all of them run by one plan.
 // Each hyperparameter is an argument of its own, so that Python pays for no container.
 #![allow(clippy::too_many_arguments)]
+use super::arguments::count;
 use super::leaf::leaf_version;
 use super::tensor::{PyTensor, compute};
 use crate::backend::op::Op;
@@ -149,11 +150,12 @@ pub fn adam_update(
     beta2: f64,
     eps: f64,
     weight_decay: f64,
-    step: u64,
+    step: &Bound<'_, PyAny>,
     decoupled: bool,
 ) -> PyResult<()> {
     let others = [("gradients", grads.len()), ("first moments", means.len()), ("second moments", squares.len())];
     check_counts("adam", params.len(), &others)?;
+    let step = count("adam", "step", step)? as u64;
     let hyper = AdamHyper { lr, beta1, beta2, eps, weight_decay, step, is_decoupled: decoupled };
     let _paused = Scope::enter(|s| s.paused = true);
     let mut new = Vec::with_capacity(params.len());

@@ -36,9 +36,9 @@ def test_linear_starts_like_torch_and_trains():
 def test_U01_linear_names_what_does_not_fit():
     with pytest.raises(ValueError, match=r"linear: input \(2, 5\), weight \(4, 3\), bias \(4,\); expected input"):
         ag.nn.Linear(3, 4)(ag.ones((2, 5)))
-    with pytest.raises(ValueError, match="Linear: in_features is -1; expected a non-negative int"):
+    with pytest.raises(ValueError, match="Linear: in_features is -1; expected at least 0"):
         ag.nn.Linear(-1, 4)
-    with pytest.raises(ValueError, match=r"out_features is 2\.5"):
+    with pytest.raises(TypeError, match="out_features is float"):
         ag.nn.Linear(1, 2.5)
 
 

@@ -1,5 +1,6 @@
 """Owns the activation layers: each calls the function of the same name in `nn.functional` with the settings it was made with."""
 
+from agtape.arguments import as_int
 from agtape.nn import functional as F
 from agtape.nn.module import Module
 
@@ -16,6 +17,9 @@ class _Elementwise(Module):
 class ReLU(_Elementwise):
     """max(x, 0), of any shape.
 
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
+
     >>> import agtape as ag
     >>> ag.nn.ReLU()(ag.tensor([-1.0, 1.0])).tolist()
     [0.0, 1.0]
@@ -28,6 +32,9 @@ class ReLU(_Elementwise):
 
 class ReLU6(_Elementwise):
     """min(max(x, 0), 6), of any shape.
+
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.ReLU6()(ag.tensor([-1.0, 9.0])).tolist()
@@ -44,6 +51,9 @@ class LeakyReLU(_Elementwise):
 
     Args:
         negative_slope: slope below 0.
+
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.LeakyReLU(0.5)(ag.tensor([-2.0])).tolist()
@@ -66,6 +76,9 @@ class ELU(_Elementwise):
     Args:
         alpha: scale of the negative part.
 
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
+
     >>> import agtape as ag
     >>> ag.nn.ELU()(ag.tensor([0.0])).tolist()
     [0.0]
@@ -87,6 +100,9 @@ class GELU(_Elementwise):
     Args:
         approximate: 'none' or 'tanh'.
 
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
+
     >>> import agtape as ag
     >>> ag.nn.GELU()(ag.tensor([0.0])).tolist()
     [0.0]
@@ -107,6 +123,9 @@ class GELU(_Elementwise):
 class SiLU(_Elementwise):
     """x * sigmoid(x), of any shape.
 
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
+
     >>> import agtape as ag
     >>> ag.nn.SiLU()(ag.tensor([0.0])).tolist()
     [0.0]
@@ -119,6 +138,9 @@ class SiLU(_Elementwise):
 
 class Mish(_Elementwise):
     """x * tanh(softplus(x)), of any shape.
+
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.Mish()(ag.tensor([0.0])).tolist()
@@ -133,6 +155,9 @@ class Mish(_Elementwise):
 class Tanh(_Elementwise):
     """The hyperbolic tangent, of any shape.
 
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
+
     >>> import agtape as ag
     >>> ag.nn.Tanh()(ag.tensor([0.0])).tolist()
     [0.0]
@@ -146,6 +171,9 @@ class Tanh(_Elementwise):
 class Sigmoid(_Elementwise):
     """1 / (1 + exp(-x)), of any shape.
 
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
+
     >>> import agtape as ag
     >>> ag.nn.Sigmoid()(ag.tensor([0.0])).tolist()
     [0.5]
@@ -158,6 +186,9 @@ class Sigmoid(_Elementwise):
 
 class LogSigmoid(_Elementwise):
     """log(sigmoid(x)), of any shape.
+
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.LogSigmoid()(ag.tensor([-200.0])).tolist()
@@ -175,6 +206,9 @@ class Softplus(_Elementwise):
     Args:
         beta: sharpness.
         threshold: where beta * x exceeds it, x itself.
+
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.Softplus()(ag.tensor([100.0])).tolist()
@@ -197,6 +231,9 @@ class Softmax(_Elementwise):
     Args:
         dim: the axis; default: the last.
 
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
+
     >>> import agtape as ag
     >>> ag.nn.Softmax(dim=-1)(ag.zeros((1, 2))).tolist()
     [[0.5, 0.5]]
@@ -205,7 +242,7 @@ class Softmax(_Elementwise):
     _settings = ("dim",)
 
     def __init__(self, dim=None):
-        self.dim = dim
+        self.dim = None if dim is None else as_int("Softmax", "dim", dim)
 
     def forward(self, input):
         """Apply it along the axis."""
@@ -218,6 +255,9 @@ class LogSoftmax(_Elementwise):
     Args:
         dim: the axis; default: the last.
 
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
+
     >>> import agtape as ag
     >>> ag.nn.LogSoftmax(dim=-1)(ag.zeros((1, 1))).tolist()
     [[0.0]]
@@ -226,7 +266,7 @@ class LogSoftmax(_Elementwise):
     _settings = ("dim",)
 
     def __init__(self, dim=None):
-        self.dim = dim
+        self.dim = None if dim is None else as_int("LogSoftmax", "dim", dim)
 
     def forward(self, input):
         """Apply it along the axis."""
@@ -239,6 +279,9 @@ class GLU(_Elementwise):
     Args:
         dim: the axis.
 
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
+
     >>> import agtape as ag
     >>> ag.nn.GLU()(ag.tensor([4.0, 0.0])).tolist()
     [2.0]
@@ -247,7 +290,7 @@ class GLU(_Elementwise):
     _settings = ("dim",)
 
     def __init__(self, dim=-1):
-        self.dim = dim
+        self.dim = as_int("GLU", "dim", dim)
 
     def forward(self, input):
         """Gate: length 2n along the axis to n."""

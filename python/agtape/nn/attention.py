@@ -1,11 +1,12 @@
 """Owns the multi-head attention layer."""
 
 import agtape as ag
+from agtape.arguments import as_int
 from agtape.nn import functional as F
 from agtape.nn import init
 from agtape.nn.functional.attention import attention_weights, causal_mask
 from agtape.nn.functional.checks import as_tensor, kind_of
-from agtape.nn.linear import Linear, positive_int
+from agtape.nn.linear import Linear
 from agtape.nn.module import Module, Parameter
 
 
@@ -28,7 +29,8 @@ class MultiHeadAttention(Module):
     `kdim` or `vdim` differs; `in_proj_bias`; `out_proj`, a `Linear`.
 
     Raises:
-        ValueError: `embed_dim` is not a multiple of `num_heads`, or inputs or masks have other shapes.
+        ValueError: `embed_dim` is not a multiple of `num_heads`, or inputs or masks have other shapes; TypeError: an input is
+            neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> attention = ag.nn.MultiHeadAttention(8, 2, batch_first=True)
@@ -50,14 +52,16 @@ class MultiHeadAttention(Module):
         dtype=None,
         device=None,
     ):
-        positive_int("MultiHeadAttention", "embed_dim", embed_dim)
-        positive_int("MultiHeadAttention", "num_heads", num_heads)
+        embed_dim = as_int("MultiHeadAttention", "embed_dim", embed_dim, least=0)
+        num_heads = as_int("MultiHeadAttention", "num_heads", num_heads, least=0)
+        kdim = embed_dim if kdim is None else as_int("MultiHeadAttention", "kdim", kdim, least=0)
+        vdim = embed_dim if vdim is None else as_int("MultiHeadAttention", "vdim", vdim, least=0)
         if not num_heads or embed_dim % num_heads:
             raise ValueError(
                 f"MultiHeadAttention: embed_dim is {embed_dim} and num_heads {num_heads}; expected a multiple"
             )
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
-        self.kdim, self.vdim = kdim or embed_dim, vdim or embed_dim
+        self.kdim, self.vdim = kdim, vdim
 
         def make(*shape):
             return Parameter(ag.empty(shape, dtype=dtype, device=device))
@@ -110,8 +114,9 @@ class MultiHeadAttention(Module):
             `(output, weights)`: output shaped like the query; weights of shape (N, L, S), or (N, num_heads, L, S) without
             averaging, or `None` with `need_weights=False`.
         """
-        key = query if key is None else key
-        value = key if value is None else value
+        query = as_tensor("MultiHeadAttention", "query", query)
+        key = query if key is None else as_tensor("MultiHeadAttention", "key", key)
+        value = key if value is None else as_tensor("MultiHeadAttention", "value", value)
         if query.ndim not in (2, 3) or key.ndim != query.ndim or value.ndim != query.ndim:
             raise ValueError(
                 f"MultiHeadAttention: query, key and value have {query.ndim}, {key.ndim} and {value.ndim} axes; expected "

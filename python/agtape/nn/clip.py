@@ -1,6 +1,7 @@
 """Owns gradient clipping; it runs on the gradients' device and reads nothing back."""
 
 import math
+from collections.abc import Iterable
 
 import agtape as ag
 from agtape import _core
@@ -83,6 +84,8 @@ def clip_grad_value_(parameters, clip_value):
 def _gradients(op, parameters):
     """The gradients of one or several tensors, each tensor's once."""
     found, seen = [], set()
+    if not isinstance(parameters, (Tensor, Iterable)):
+        raise TypeError(f"{op}: parameters is {type(parameters).__name__}; expected a tensor or an iterable of tensors")
     for p in (parameters,) if isinstance(parameters, Tensor) else parameters:
         if not isinstance(p, Tensor):
             raise TypeError(f"{op}: got a {type(p).__name__}; expected tensors")

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 from agtape.ambient import generators
+from agtape.arguments import as_int
 from agtape.checkpoint import checkpoint
 from agtape.nn.module import Module
 
@@ -21,17 +22,18 @@ class _Indexed(Module):
         children = list(self._modules.values())
         if isinstance(index, slice):
             return type(self)._of(children[index])
-        try:
-            return children[index]
-        except IndexError:
-            raise IndexError(f"{type(self).__name__}: index {index} but {len(children)} modules") from None
+        index = as_int(type(self).__name__, "the index", index)
+        if not -len(children) <= index < len(children):
+            raise IndexError(f"{type(self).__name__}: index {index} but {len(children)} modules")
+        return children[index]
 
     def __setitem__(self, index, module):
-        self[index]
+        self[index]  # raises for what is no index
         self.add_module(list(self._modules)[index], module)
 
     def __delitem__(self, index):
         children = list(self._modules.values())
+        self[index]  # raises for what is no index
         del children[index]
         for name in list(self._modules):
             delattr(self, name)
@@ -51,7 +53,7 @@ class _Indexed(Module):
     def insert(self, index, module):
         """Add a module before an index; returns this container."""
         children = list(self._modules.values())
-        children.insert(index, module)
+        children.insert(as_int(f"{type(self).__name__}.insert", "index", index), module)
         for name in list(self._modules):
             delattr(self, name)
         return self.extend(children)
@@ -75,7 +77,7 @@ class Sequential(_Indexed):
 
     def __init__(self, *modules, checkpoint_every=None):
         self.checkpoint_every = (
-            None if checkpoint_every is None else _count("Sequential", "checkpoint_every", checkpoint_every)
+            None if checkpoint_every is None else as_int("Sequential", "checkpoint_every", checkpoint_every, least=1)
         )
         if len(modules) == 1 and isinstance(modules[0], Mapping):
             for name, module in modules[0].items():
@@ -131,7 +133,7 @@ def checkpoint_sequential(functions, segments, input, *, replay="trace", verify=
     if not isinstance(name, str):
         raise TypeError(f"checkpoint_sequential: name is {name!r}; expected a text")
     settings = {"replay": replay, "verify": verify, "rngs": generators(rngs)}
-    segments = _count("checkpoint_sequential", "segments", segments)
+    segments = as_int("checkpoint_sequential", "segments", segments, least=1)
     if segments > len(functions):
         raise ValueError(
             f"checkpoint_sequential: {segments} segments of {len(functions)} functions; expected at most as many"
@@ -153,14 +155,6 @@ def _chain(functions, input):
     for function in functions:
         input = function(input)
     return input
-
-
-def _count(op, name, value):
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{op}: {name} is {type(value).__name__}; expected an int")
-    if value < 1:
-        raise ValueError(f"{op}: {name} is {value}; expected at least 1")
-    return value
 
 
 class ModuleList(_Indexed):

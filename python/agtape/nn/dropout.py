@@ -12,7 +12,7 @@ class Dropout(Module):
         p: probability of a zero, from 0 to 1.
 
     Raises:
-        ValueError: p is not a probability.
+        ValueError: p is not a probability; TypeError: an input is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.Dropout(0.5).eval()(ag.ones(3)).tolist()

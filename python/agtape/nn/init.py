@@ -3,6 +3,7 @@
 import math
 
 import agtape as ag
+from agtape._core import Tensor
 from agtape.nn.functional.checks import kind_of
 
 _GAINS = {
@@ -54,13 +55,14 @@ def uniform_(tensor, a=0.0, b=1.0):
         The tensor.
 
     Raises:
-        TypeError: the tensor is not floating.
+        TypeError: no tensor, or one that is not floating.
 
     >>> import agtape as ag
     >>> bool((uniform_(ag.zeros(3), 2.0, 3.0) >= 2.0).all())
     True
     """
-    return tensor.assign_(_drawn("uniform_", ag.rand, tensor) * (b - a) + a)
+    drawn = _drawn("uniform_", ag.rand, tensor)
+    return tensor.assign_(drawn * (b - a) + a)
 
 
 def normal_(tensor, mean=0.0, std=1.0):
@@ -74,13 +76,14 @@ def normal_(tensor, mean=0.0, std=1.0):
         The tensor.
 
     Raises:
-        TypeError: the tensor is not floating.
+        TypeError: no tensor, or one that is not floating.
 
     >>> import agtape as ag
     >>> normal_(ag.zeros(3), std=0.0).tolist()
     [0.0, 0.0, 0.0]
     """
-    return tensor.assign_(_drawn("normal_", ag.randn, tensor) * std + mean)
+    drawn = _drawn("normal_", ag.randn, tensor)
+    return tensor.assign_(drawn * std + mean)
 
 
 def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
@@ -95,7 +98,7 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
         The tensor.
 
     Raises:
-        ValueError: a is not below b; TypeError: the tensor is not floating.
+        ValueError: a is not below b; TypeError: no tensor, or one that is not floating.
 
     >>> import agtape as ag
     >>> trunc_normal_(ag.zeros(100)).max().item() <= 2.0
@@ -121,12 +124,13 @@ def constant_(tensor, val):
         The tensor.
 
     Raises:
-        TypeError: val is not a number.
+        TypeError: val is not a number, or the tensor none.
 
     >>> import agtape as ag
     >>> constant_(ag.zeros(2), 3.0).tolist()
     [3.0, 3.0]
     """
+    _check_tensor("constant_", tensor)
     return tensor.assign_(ag.full_like(tensor, val))
 
 
@@ -161,7 +165,7 @@ def xavier_uniform_(tensor, gain=1.0):
         The tensor.
 
     Raises:
-        ValueError: fewer than two axes.
+        ValueError: fewer than two axes; TypeError: no tensor, or one that is not floating.
 
     >>> import agtape as ag
     >>> xavier_uniform_(ag.zeros((3, 3))).max().item() <= 1.0
@@ -182,7 +186,7 @@ def xavier_normal_(tensor, gain=1.0):
         The tensor.
 
     Raises:
-        ValueError: fewer than two axes.
+        ValueError: fewer than two axes; TypeError: no tensor, or one that is not floating.
 
     >>> import agtape as ag
     >>> xavier_normal_(ag.zeros((3, 3))).shape
@@ -204,7 +208,7 @@ def kaiming_uniform_(tensor, a=0.0, mode="fan_in", nonlinearity="leaky_relu"):
         The tensor.
 
     Raises:
-        ValueError: fewer than two axes, or another mode or nonlinearity.
+        ValueError: fewer than two axes, or another mode or nonlinearity; TypeError: no tensor, or one that is not floating.
 
     >>> import agtape as ag
     >>> kaiming_uniform_(ag.zeros((3, 6)), nonlinearity="relu").max().item() <= 1.0
@@ -227,7 +231,7 @@ def kaiming_normal_(tensor, a=0.0, mode="fan_in", nonlinearity="leaky_relu"):
         The tensor.
 
     Raises:
-        ValueError: fewer than two axes, or another mode or nonlinearity.
+        ValueError: fewer than two axes, or another mode or nonlinearity; TypeError: no tensor, or one that is not floating.
 
     >>> import agtape as ag
     >>> kaiming_normal_(ag.zeros((3, 6))).shape
@@ -238,14 +242,22 @@ def kaiming_normal_(tensor, a=0.0, mode="fan_in", nonlinearity="leaky_relu"):
 
 def _drawn(op, draw, tensor):
     """Random numbers of a floating tensor's shape; float32 for the 16-bit types, which are rounded to at the end."""
+    _check_tensor(op, tensor)
     if kind_of(tensor.dtype) != "float":
         raise TypeError(f"{op}: the tensor is {tensor.dtype}; expected a floating dtype")
     dtype = "float64" if tensor.dtype == "float64" else "float32"
     return draw(tuple(tensor.shape), dtype=dtype, device=tensor.device)
 
 
+def _check_tensor(op, tensor):
+    """Raise unless it is a tensor, which keeps its identity."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{op}: tensor is {type(tensor).__name__}; expected a tensor")
+
+
 def _fans(op, tensor):
     """The number of inputs and outputs that one output and one input of a weight connect to (at least 1 each)."""
+    _check_tensor(op, tensor)
     if tensor.ndim < 2:
         raise ValueError(f"{op}: the tensor has shape {tuple(tensor.shape)}; expected at least two axes (out, in, ...)")
     field = math.prod(tensor.shape[2:])

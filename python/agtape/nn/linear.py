@@ -3,15 +3,11 @@
 import math
 
 import agtape as ag
+from agtape.arguments import as_int
 from agtape.nn import functional as F
 from agtape.nn import init
+from agtape.nn.functional.checks import as_tensor
 from agtape.nn.module import Module, Parameter
-
-
-def positive_int(owner, name, value):
-    """Raise unless a size is a non-negative int."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{owner}: {name} is {value!r}; expected a non-negative int")
 
 
 class Linear(Module):
@@ -27,7 +23,7 @@ class Linear(Module):
     Attributes: `weight` of shape (out, in), `bias` of shape (out,) or `None`.
 
     Raises:
-        ValueError: a size is not a non-negative int, or an input has another last axis.
+        TypeError: a size is no int, or an input no tensor or array; ValueError: a size is negative, or an input has another last axis.
 
     >>> import agtape as ag
     >>> ag.nn.Linear(3, 4)(ag.ones((2, 3))).shape
@@ -35,8 +31,8 @@ class Linear(Module):
     """
 
     def __init__(self, in_features, out_features, bias=True, dtype=None, device=None):
-        positive_int("Linear", "in_features", in_features)
-        positive_int("Linear", "out_features", out_features)
+        in_features = as_int("Linear", "in_features", in_features, least=0)
+        out_features = as_int("Linear", "out_features", out_features, least=0)
         self.in_features, self.out_features = in_features, out_features
         self.weight = Parameter(ag.empty((out_features, in_features), dtype=dtype, device=device))
         self.register_parameter(
@@ -71,7 +67,8 @@ class Embedding(Module):
     Attributes: `weight` of shape (num_embeddings, embedding_dim).
 
     Raises:
-        ValueError: a size is not a non-negative int; IndexError: an index or `padding_idx` is out of range.
+        TypeError: a size is no int, or an input holds no integers; ValueError: a size is negative; IndexError: an index or
+            `padding_idx` is out of range.
 
     >>> import agtape as ag
     >>> ag.nn.Embedding(10, 4)([1, 2, 3]).shape
@@ -79,9 +76,10 @@ class Embedding(Module):
     """
 
     def __init__(self, num_embeddings, embedding_dim, padding_idx=None, dtype=None, device=None):
-        positive_int("Embedding", "num_embeddings", num_embeddings)
-        positive_int("Embedding", "embedding_dim", embedding_dim)
+        num_embeddings = as_int("Embedding", "num_embeddings", num_embeddings, least=0)
+        embedding_dim = as_int("Embedding", "embedding_dim", embedding_dim, least=0)
         if padding_idx is not None:
+            padding_idx = as_int("Embedding", "padding_idx", padding_idx)
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise IndexError(
                     f"Embedding: padding_idx is {padding_idx}; expected an index into {num_embeddings} rows"
@@ -114,7 +112,7 @@ class Flatten(Module):
         start_dim, end_dim: first and last axis to join.
 
     Raises:
-        IndexError: an input has no such axis.
+        IndexError: an input has no such axis; TypeError: an input is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.Flatten()(ag.ones((2, 3, 4))).shape
@@ -122,10 +120,12 @@ class Flatten(Module):
     """
 
     def __init__(self, start_dim=1, end_dim=-1):
-        self.start_dim, self.end_dim = start_dim, end_dim
+        self.start_dim = as_int("Flatten", "start_dim", start_dim)
+        self.end_dim = as_int("Flatten", "end_dim", end_dim)
 
     def forward(self, input):
         """Reshape: (..., a, b, ...) to (..., a * b, ...)."""
+        input = as_tensor("Flatten", "input", input)
         shape = tuple(input.shape)
         try:
             first, last = range(len(shape))[self.start_dim], range(len(shape))[self.end_dim]

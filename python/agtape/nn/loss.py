@@ -1,5 +1,6 @@
 """Owns the loss layers: each calls the function in `nn.functional` with the settings it was made with."""
 
+from agtape.arguments import as_int
 from agtape.nn import functional as F
 from agtape.nn.module import Module
 
@@ -24,6 +25,9 @@ class MSELoss(_Loss):
     Args:
         reduction: 'mean', 'sum' or 'none'.
 
+    Raises:
+        TypeError: input or target is neither a tensor nor an array.
+
     >>> import agtape as ag
     >>> ag.nn.MSELoss()(ag.tensor([1.0]), ag.tensor([3.0])).item()
     4.0
@@ -39,6 +43,9 @@ class L1Loss(_Loss):
 
     Args:
         reduction: 'mean', 'sum' or 'none'.
+
+    Raises:
+        TypeError: input or target is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.L1Loss()(ag.tensor([1.0]), ag.tensor([3.0])).item()
@@ -56,6 +63,9 @@ class HuberLoss(_Loss):
     Args:
         reduction: 'mean', 'sum' or 'none'.
         delta: where the line takes over.
+
+    Raises:
+        TypeError: input or target is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.HuberLoss()(ag.tensor([0.0]), ag.tensor([3.0])).item()
@@ -79,6 +89,9 @@ class NLLLoss(_Loss):
         ignore_index: a label whose entries count for nothing.
         reduction: 'mean', 'sum' or 'none'.
 
+    Raises:
+        TypeError: input or target is neither a tensor nor an array.
+
     >>> import agtape as ag
     >>> ag.nn.NLLLoss()(ag.tensor([[-1.0, -2.0]]), [1]).item()
     2.0
@@ -87,7 +100,7 @@ class NLLLoss(_Loss):
     def __init__(self, weight=None, ignore_index=-100, reduction="mean"):
         super().__init__(reduction)
         self.register_buffer("weight", weight)
-        self.ignore_index = ignore_index
+        self.ignore_index = None if ignore_index is None else as_int("NLLLoss", "ignore_index", ignore_index)
 
     def forward(self, input, target):
         """Compare log-probabilities (N, C, ...) with labels (N, ...)."""
@@ -103,6 +116,9 @@ class CrossEntropyLoss(_Loss):
         reduction: 'mean', 'sum' or 'none'.
         label_smoothing: share of the target that is spread over all classes.
 
+    Raises:
+        TypeError: input or target is neither a tensor nor an array.
+
     >>> import agtape as ag
     >>> round(ag.nn.CrossEntropyLoss()(ag.zeros((1, 2)), [0]).item(), 4)
     0.6931
@@ -111,7 +127,8 @@ class CrossEntropyLoss(_Loss):
     def __init__(self, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
         super().__init__(reduction)
         self.register_buffer("weight", weight)
-        self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
+        self.ignore_index = None if ignore_index is None else as_int("CrossEntropyLoss", "ignore_index", ignore_index)
+        self.label_smoothing = label_smoothing
 
     def forward(self, input, target):
         """Compare logits (N, C, ...) with labels (N, ...) or probabilities (N, C, ...)."""
@@ -135,6 +152,9 @@ class BCEWithLogitsLoss(_Loss):
         weight: a tensor that multiplies each term, or `None`.
         reduction: 'mean', 'sum' or 'none'.
         pos_weight: a tensor: the weight of the positive answers, or `None`.
+
+    Raises:
+        TypeError: input or target is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> round(ag.nn.BCEWithLogitsLoss()(ag.tensor([0.0]), ag.tensor([1.0])).item(), 4)

@@ -1,7 +1,9 @@
 """Owns the normalization layers: LayerNorm, RMSNorm and the batch norms."""
 
 import agtape as ag
+from agtape.arguments import as_int, as_ints
 from agtape.nn import functional as F
+from agtape.nn.functional.checks import as_tensor
 from agtape.nn.module import Module, Parameter
 
 
@@ -18,7 +20,7 @@ class LayerNorm(Module):
     Attributes: `weight` (ones) and `bias` (zeros) of shape `normalized_shape`, or `None`.
 
     Raises:
-        ValueError: an input does not end in `normalized_shape`.
+        ValueError: an input does not end in `normalized_shape`; TypeError: an input is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.LayerNorm(4)(ag.ones((2, 4))).shape
@@ -26,7 +28,7 @@ class LayerNorm(Module):
     """
 
     def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, dtype=None, device=None):
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = as_ints("LayerNorm", "normalized_shape", normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         weight = bias_vector = None
         if elementwise_affine:
@@ -55,7 +57,7 @@ class RMSNorm(Module):
     Attributes: `weight` (ones) of shape `normalized_shape`, or `None`.
 
     Raises:
-        ValueError: an input does not end in `normalized_shape`.
+        ValueError: an input does not end in `normalized_shape`; TypeError: an input is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.RMSNorm(4)(ag.ones((2, 4))).shape
@@ -63,7 +65,7 @@ class RMSNorm(Module):
     """
 
     def __init__(self, normalized_shape, eps=None, elementwise_affine=True, dtype=None, device=None):
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = as_ints("RMSNorm", "normalized_shape", normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
         weight = Parameter(ag.ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None
         self.register_parameter("weight", weight)
@@ -92,7 +94,8 @@ class BatchNorm(Module):
     Attributes: parameters `weight`, `bias`; buffers `running_mean`, `running_var` and the int64 scalar `num_batches_tracked`.
 
     Raises:
-        ValueError: an input has another number of axes or channels, or one value a channel in training.
+        ValueError: an input has another number of axes or channels, or one value a channel in training; TypeError: an input is
+            neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.BatchNorm(3)(ag.rand((8, 3, 5))).shape
@@ -104,7 +107,8 @@ class BatchNorm(Module):
     def __init__(
         self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, dtype=None, device=None
     ):
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.num_features = num_features = as_int(type(self).__name__, "num_features", num_features, least=0)
+        self.eps, self.momentum = eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         place = {"dtype": dtype, "device": device}
         self.register_parameter("weight", Parameter(ag.ones((num_features,), **place)) if affine else None)
@@ -117,6 +121,7 @@ class BatchNorm(Module):
 
     def forward(self, input):
         """Normalize: (N, C, ...) to the same shape."""
+        input = as_tensor(type(self).__name__, "input", input)
         if (
             (self._axes is not None and input.ndim not in self._axes)
             or input.ndim < 2
@@ -154,6 +159,9 @@ class BatchNorm(Module):
 class BatchNorm1d(BatchNorm):
     """Batch norm of inputs of shape (N, C) or (N, C, L); see `BatchNorm`.
 
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
+
     >>> import agtape as ag
     >>> ag.nn.BatchNorm1d(3)(ag.rand((8, 3))).shape
     (8, 3)
@@ -164,6 +172,9 @@ class BatchNorm1d(BatchNorm):
 
 class BatchNorm2d(BatchNorm):
     """Batch norm of inputs of shape (N, C, H, W); see `BatchNorm`.
+
+    Raises:
+        TypeError: an input is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.BatchNorm2d(3)(ag.rand((2, 3, 4, 4))).shape

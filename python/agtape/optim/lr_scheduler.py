@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_right
 
+from agtape.arguments import as_int, as_ints
 from agtape.optim.optimizer import Optimizer
 
 
@@ -26,7 +27,8 @@ class LRScheduler:
     def __init__(self, optimizer, last_epoch=-1):
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"{type(self).__name__}: got {type(optimizer).__name__}; expected an optimizer")
-        self.optimizer, self.last_epoch = optimizer, last_epoch
+        self.optimizer = optimizer
+        self.last_epoch = as_int(type(self).__name__, "last_epoch", last_epoch)
         # Kept in the group, as in PyTorch: a second schedule of the same optimizer starts from the same rate.
         self.base_lrs = [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
         self.step()
@@ -94,9 +96,7 @@ class StepLR(LRScheduler):
     """
 
     def __init__(self, optimizer, step_size, gamma=0.1, last_epoch=-1):
-        if step_size < 1:
-            raise ValueError(f"StepLR: step_size is {step_size!r}; expected at least 1")
-        self.step_size, self.gamma = step_size, gamma
+        self.step_size, self.gamma = as_int("StepLR", "step_size", step_size, least=1), gamma
         super().__init__(optimizer, last_epoch)
 
     def rate(self, base_lr, epoch):
@@ -119,9 +119,7 @@ class CosineAnnealingLR(LRScheduler):
     """
 
     def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):
-        if T_max < 1:
-            raise ValueError(f"CosineAnnealingLR: T_max is {T_max!r}; expected at least 1")
-        self.T_max, self.eta_min = T_max, eta_min
+        self.T_max, self.eta_min = as_int("CosineAnnealingLR", "T_max", T_max, least=1), eta_min
         super().__init__(optimizer, last_epoch)
 
     def rate(self, base_lr, epoch):
@@ -143,6 +141,7 @@ class LinearLR(LRScheduler):
     """
 
     def __init__(self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_epoch=-1):
+        total_iters = as_int("LinearLR", "total_iters", total_iters)
         if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1 or total_iters < 1:
             raise ValueError(
                 f"LinearLR: factors {start_factor!r}, {end_factor!r} and total_iters {total_iters!r}; expected factors "
@@ -175,6 +174,7 @@ class SequentialLR(LRScheduler):
     """
 
     def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
+        milestones = as_ints("SequentialLR", "milestones", milestones)
         if len(milestones) != len(schedulers) - 1 or list(milestones) != sorted(milestones):
             raise ValueError(
                 f"SequentialLR: {len(schedulers)} schedules and milestones {milestones!r}; expected rising milestones, one "

@@ -1,6 +1,7 @@
 """Owns the activation functions."""
 
 import agtape as ag
+from agtape.arguments import as_int
 from agtape.nn.functional.checks import as_tensor, one_axis
 
 
@@ -14,7 +15,7 @@ def relu(input):
         A tensor of the same shape.
 
     Raises:
-        TypeError: the input is not numeric.
+        TypeError: the input is neither a tensor nor an array, or not numeric.
 
     >>> import agtape as ag
     >>> ag.nn.functional.relu(ag.tensor([-1.0, 2.0])).tolist()
@@ -33,13 +34,13 @@ def relu6(input):
         A tensor of the same shape.
 
     Raises:
-        TypeError: the input is not numeric.
+        TypeError: the input is neither a tensor nor an array, or not numeric.
 
     >>> import agtape as ag
     >>> ag.nn.functional.relu6(ag.tensor([-1.0, 9.0])).tolist()
     [0.0, 6.0]
     """
-    return ag.clip(input, 0.0, 6.0)
+    return ag.clip(as_tensor("relu6", "input", input), 0.0, 6.0)
 
 
 def leaky_relu(input, negative_slope=0.01):
@@ -53,12 +54,13 @@ def leaky_relu(input, negative_slope=0.01):
         A tensor of the same shape.
 
     Raises:
-        TypeError: the input is not numeric.
+        TypeError: the input is neither a tensor nor an array, or not numeric.
 
     >>> import agtape as ag
     >>> ag.nn.functional.leaky_relu(ag.tensor([-2.0, 2.0]), 0.5).tolist()
     [-1.0, 2.0]
     """
+    input = as_tensor("leaky_relu", "input", input)
     return ag.where(input > 0, input, input * negative_slope)
 
 
@@ -73,12 +75,13 @@ def elu(input, alpha=1.0):
         A tensor of the same shape.
 
     Raises:
-        TypeError: the input is not numeric.
+        TypeError: the input is neither a tensor nor an array, or not numeric.
 
     >>> import agtape as ag
     >>> ag.nn.functional.elu(ag.tensor([0.0, 2.0])).tolist()
     [0.0, 2.0]
     """
+    input = as_tensor("elu", "input", input)
     is_positive = input > 0
     # expm1 sees no positive value, whose exponential could overflow and turn the unused branch's gradient into NaN.
     return ag.where(is_positive, input, ag.expm1(ag.where(is_positive, 0.0, input)) * alpha)
@@ -95,7 +98,7 @@ def gelu(input, approximate="none"):
         A tensor of the same shape.
 
     Raises:
-        ValueError: approximate is another word.
+        ValueError: approximate is another word; TypeError: the input is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.functional.gelu(ag.tensor([0.0])).tolist()
@@ -114,7 +117,7 @@ def silu(input):
         A tensor of the same shape.
 
     Raises:
-        TypeError: the input is not numeric.
+        TypeError: the input is neither a tensor nor an array, or not numeric.
 
     >>> import agtape as ag
     >>> ag.nn.functional.silu(ag.tensor([0.0])).tolist()
@@ -133,12 +136,13 @@ def mish(input):
         A tensor of the same shape.
 
     Raises:
-        TypeError: the input is not numeric.
+        TypeError: the input is neither a tensor nor an array, or not numeric.
 
     >>> import agtape as ag
     >>> ag.nn.functional.mish(ag.tensor([0.0])).tolist()
     [0.0]
     """
+    input = as_tensor("mish", "input", input)
     return input * ag.tanh(ag.softplus(input))
 
 
@@ -154,7 +158,7 @@ def softplus(input, beta=1.0, threshold=20.0):
         A tensor of the same shape.
 
     Raises:
-        ValueError: beta is 0.
+        ValueError: beta is 0; TypeError: the input is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.functional.softplus(ag.tensor([100.0])).tolist()
@@ -164,6 +168,7 @@ def softplus(input, beta=1.0, threshold=20.0):
         return ag.softplus(input)  # beyond 20 the two differ by less than 2.1e-9
     if beta == 0:
         raise ValueError("softplus: beta is 0; expected another number")
+    input = as_tensor("softplus", "input", input)
     scaled = input * beta
     return ag.where(scaled > threshold, input, ag.softplus(scaled) / beta)
 
@@ -178,7 +183,7 @@ def sigmoid(input):
         A tensor of the same shape.
 
     Raises:
-        TypeError: the input is not numeric.
+        TypeError: the input is neither a tensor nor an array, or not numeric.
 
     >>> import agtape as ag
     >>> ag.nn.functional.sigmoid(ag.tensor([0.0])).tolist()
@@ -197,13 +202,13 @@ def logsigmoid(input):
         A tensor of the same shape.
 
     Raises:
-        TypeError: the input is not numeric.
+        TypeError: the input is neither a tensor nor an array, or not numeric.
 
     >>> import agtape as ag
     >>> ag.nn.functional.logsigmoid(ag.tensor([-200.0])).tolist()
     [-200.0]
     """
-    return -ag.softplus(-input)
+    return -ag.softplus(-as_tensor("logsigmoid", "input", input))
 
 
 def tanh(input):
@@ -216,7 +221,7 @@ def tanh(input):
         A tensor of the same shape.
 
     Raises:
-        TypeError: the input is not numeric.
+        TypeError: the input is neither a tensor nor an array, or not numeric.
 
     >>> import agtape as ag
     >>> ag.nn.functional.tanh(ag.tensor([0.0])).tolist()
@@ -236,7 +241,8 @@ def softmax(input, dim=None, *, axis=None):
         A tensor of the same shape that sums to 1 along the axis.
 
     Raises:
-        ValueError: the axis does not exist; TypeError: both `dim` and `axis` are given.
+        ValueError: the axis does not exist; TypeError: both `dim` and `axis` are given, an axis is no int, or the input is neither a
+            tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.functional.softmax(ag.tensor([3.0, 3.0]), dim=-1).tolist()
@@ -256,7 +262,8 @@ def log_softmax(input, dim=None, *, axis=None):
         A tensor of the same shape.
 
     Raises:
-        ValueError: the axis does not exist; TypeError: both `dim` and `axis` are given.
+        ValueError: the axis does not exist; TypeError: both `dim` and `axis` are given, an axis is no int, or the input is neither a
+            tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.functional.log_softmax(ag.tensor([5.0]), dim=0).tolist()
@@ -276,13 +283,14 @@ def glu(input, dim=-1, *, axis=None):
         A tensor with half the length along the axis.
 
     Raises:
-        ValueError: the length is odd, or the axis does not exist.
+        ValueError: the length is odd, or the axis does not exist; TypeError: the axis is no int, or the input is neither a tensor nor an
+            array.
 
     >>> import agtape as ag
     >>> ag.nn.functional.glu(ag.tensor([4.0, 0.0])).tolist()
     [2.0]
     """
-    where = dim if axis is None else axis
+    where = as_int("glu", *(("dim", dim) if axis is None else ("axis", axis)))
     input = as_tensor("glu", "input", input)
     if not -input.ndim <= where < input.ndim:
         raise ValueError(f"glu: axis {where} is out of range; the shape is {tuple(input.shape)}")

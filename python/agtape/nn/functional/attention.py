@@ -29,7 +29,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         A tensor of shape (..., L, Ev).
 
     Raises:
-        ValueError: the shapes do not fit, or both `attn_mask` and `is_causal` are given; TypeError: the mask has another dtype.
+        ValueError: the shapes do not fit, or both `attn_mask` and `is_causal` are given; TypeError: the mask has another dtype, or
+            something is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> q = ag.ones((1, 2, 3, 4))

@@ -2,6 +2,7 @@
 
 import agtape as ag
 from agtape import _core
+from agtape.arguments import as_int
 from agtape.nn.functional.checks import as_indices, as_tensor, kind_of, reduce
 
 
@@ -21,7 +22,8 @@ def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="m
         A scalar, or with 'none' a tensor of the input's shape without C.
 
     Raises:
-        ValueError: shapes, reduction or smoothing do not fit; TypeError: a dtype does not; IndexError: a label is out of range.
+        ValueError: shapes, reduction or smoothing do not fit; TypeError: a dtype does not, `ignore_index` is no int, or something is
+            neither a tensor nor an array; IndexError: a label is out of range.
 
     >>> import agtape as ag
     >>> round(ag.nn.functional.cross_entropy(ag.zeros((2, 4)), [0, 3]).item(), 4)
@@ -62,7 +64,8 @@ def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean")
         A scalar, or with 'none' a tensor of the input's shape without C.
 
     Raises:
-        ValueError: shapes or reduction do not fit; TypeError: the labels are not integers; IndexError: one is out of range.
+        ValueError: shapes or reduction do not fit; TypeError: the labels are not integers, `ignore_index` is no int, or something is
+            neither a tensor nor an array; IndexError: a label is out of range.
 
     >>> import agtape as ag
     >>> ag.nn.functional.nll_loss(ag.tensor([[-1.0, -2.0]]), [1]).item()
@@ -101,6 +104,8 @@ def _hard_labels(op, logp, target, axis, weight, ignore_index, reduction, smooth
 
 def _labels(op, target, input, axis, ignore_index):
     """Labels of the input's shape without the class axis, and whether they are known to be classes with none ignored."""
+    if ignore_index is not None:
+        ignore_index = as_int(op, "ignore_index", ignore_index)
     target, is_clean = as_indices(op, "target", target, input.shape[axis], input, ignore_index)
     shape = tuple(input.shape)
     expected = shape[:axis] + shape[axis + 1 :]

@@ -16,7 +16,7 @@ def dropout(input, p=0.5, training=True):
         A tensor of the same shape.
 
     Raises:
-        ValueError: p is not a probability.
+        ValueError: p is not a probability; TypeError: the input is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.functional.dropout(ag.ones(3), p=0.5, training=False).tolist()

@@ -17,7 +17,7 @@ def mse_loss(input, target, reduction="mean", weight=None):
         A scalar, or with 'none' a tensor of the input's shape.
 
     Raises:
-        ValueError: the shapes differ, or the reduction is another word.
+        ValueError: the shapes differ, or the reduction is another word; TypeError: something is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.functional.mse_loss(ag.tensor([1.0, 2.0]), ag.tensor([1.0, 4.0])).item()
@@ -41,7 +41,7 @@ def l1_loss(input, target, reduction="mean", weight=None):
         A scalar, or with 'none' a tensor of the input's shape.
 
     Raises:
-        ValueError: the shapes differ, or the reduction is another word.
+        ValueError: the shapes differ, or the reduction is another word; TypeError: something is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.functional.l1_loss(ag.tensor([1.0, 2.0]), ag.tensor([1.0, 4.0])).item()
@@ -66,7 +66,8 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
         A scalar, or with 'none' a tensor of the input's shape.
 
     Raises:
-        ValueError: the shapes differ, delta is not positive, or the reduction is another word.
+        ValueError: the shapes differ, delta is not positive, or the reduction is another word; TypeError: something is neither a tensor
+            nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.functional.huber_loss(ag.tensor([0.0, 0.0]), ag.tensor([1.0, 3.0])).item()
@@ -94,7 +95,7 @@ def binary_cross_entropy_with_logits(input, target, weight=None, reduction="mean
         A scalar, or with 'none' a tensor of the input's shape.
 
     Raises:
-        ValueError: the shapes differ, or the reduction is another word.
+        ValueError: the shapes differ, or the reduction is another word; TypeError: something is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> round(ag.nn.functional.binary_cross_entropy_with_logits(ag.tensor([0.0]), ag.tensor([1.0])).item(), 4)

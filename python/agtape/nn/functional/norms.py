@@ -2,6 +2,7 @@
 
 import agtape as ag
 from agtape import _core
+from agtape.arguments import as_ints
 from agtape.nn.functional.checks import as_tensor, tensor_or_none
 
 
@@ -18,7 +19,8 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
         A tensor of the input's shape.
 
     Raises:
-        ValueError: the input does not end in `normalized_shape`, or weight or bias has another shape.
+        ValueError: the input does not end in `normalized_shape`, or weight or bias has another shape; TypeError: `normalized_shape` holds
+            no ints, or something is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.functional.layer_norm(ag.tensor([[1.0, 3.0]]), (2,), eps=0.0).tolist()
@@ -42,7 +44,8 @@ def rms_norm(input, normalized_shape, weight=None, eps=None):
         A tensor of the input's shape.
 
     Raises:
-        ValueError: the input does not end in `normalized_shape`, or the weight has another shape.
+        ValueError: the input does not end in `normalized_shape`, or the weight has another shape; TypeError: `normalized_shape` holds no
+            ints, or something is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.functional.rms_norm(ag.tensor([[3.0, -3.0]]), 2, eps=0.0).tolist()
@@ -69,7 +72,8 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
         A tensor of the input's shape.
 
     Raises:
-        ValueError: the input has fewer than two axes, a tensor has another shape, or training sees one value a channel.
+        ValueError: the input has fewer than two axes, a tensor has another shape, or training sees one value a channel; TypeError:
+            something is neither a tensor nor an array, or a running statistic is no tensor.
 
     >>> import agtape as ag
     >>> ag.nn.functional.batch_norm(ag.tensor([[1.0], [3.0]]), None, None, training=True, eps=0.0).tolist()
@@ -117,7 +121,7 @@ def _operands(op, input, weight, bias):
 
 def _count_axes(op, input, normalized_shape, weight, bias):
     """The number of axes to normalize over, after checking every shape against `normalized_shape`."""
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    shape = as_ints(op, "normalized_shape", normalized_shape)
     if not shape or tuple(input.shape[-len(shape) :]) != shape:
         raise ValueError(f"{op}: the input has shape {tuple(input.shape)}; expected one that ends in {shape}")
     if weight is not None and tuple(weight.shape) != shape:

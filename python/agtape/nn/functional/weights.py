@@ -2,6 +2,7 @@
 
 import agtape as ag
 from agtape._core import Tensor
+from agtape.arguments import as_int, as_ints
 from agtape.nn.functional.checks import as_indices, as_tensor, kind_of
 
 
@@ -17,7 +18,7 @@ def linear(input, weight, bias=None):
         A tensor of shape (..., out).
 
     Raises:
-        ValueError: the shapes do not fit.
+        ValueError: the shapes do not fit; TypeError: something is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.functional.linear(ag.ones((2, 3)), ag.ones((4, 3)), ag.ones(4)).shape
@@ -48,7 +49,8 @@ def embedding(input, weight, padding_idx=None):
         A tensor of shape (*input.shape, dim).
 
     Raises:
-        TypeError: indices are not integers; IndexError: one is out of range; ValueError: the table is not a matrix.
+        TypeError: indices are not integers, or the weight is neither a tensor nor an array; IndexError: an index is out of range;
+            ValueError: the table is not a matrix.
 
     >>> import agtape as ag
     >>> ag.nn.functional.embedding([2, 0], ag.arange(6.0).reshape(3, 2)).tolist()
@@ -62,7 +64,7 @@ def embedding(input, weight, padding_idx=None):
     rows = weight[input]
     if padding_idx is None:
         return rows
-    num = weight.shape[0]
+    num, padding_idx = weight.shape[0], as_int("embedding", "padding_idx", padding_idx)
     if not -num <= padding_idx < num:
         raise IndexError(f"embedding: padding_idx is {padding_idx}; expected an index into {num} rows")
     is_padding = (input == padding_idx % num).reshape(*input.shape, 1)
@@ -80,16 +82,16 @@ def one_hot(tensor, num_classes=-1):
         An int64 tensor of shape (*tensor.shape, num_classes), as in PyTorch.
 
     Raises:
-        TypeError: not integers; IndexError: one is out of range; ValueError: num_classes is below -1.
+        TypeError: not integers, or neither a tensor nor an array; IndexError: one is out of range; ValueError: num_classes is below -1.
 
     >>> import agtape as ag
     >>> ag.nn.functional.one_hot([1, 0], 3).tolist()
     [[0, 1, 0], [1, 0, 0]]
     """
+    num_classes = as_int("one_hot", "num_classes", num_classes)
     if num_classes < -1:
         raise ValueError(f"one_hot: num_classes is {num_classes}; expected -1 or a length")
-    if not isinstance(tensor, Tensor):
-        tensor = ag.tensor(tensor)
+    tensor = as_tensor("one_hot", "tensor", tensor)
     if kind_of(tensor.dtype) != "int":
         raise TypeError(f"one_hot: the indices are {tensor.dtype}; expected integers")
     if num_classes == -1:
@@ -112,15 +114,17 @@ def normalize(input, p=2.0, dim=1, eps=1e-12, *, axis=None):
         A tensor of the same shape.
 
     Raises:
-        IndexError: the axis does not exist; ValueError: p is not positive.
+        ValueError: the axis does not exist, or p is not positive; TypeError: the axis is no int, or the input is neither a tensor nor an
+            array.
 
     >>> import agtape as ag
     >>> ag.nn.functional.normalize(ag.tensor([[3.0, 4.0]])).tolist()[0][1] > 0.79
     True
     """
+    input = as_tensor("normalize", "input", input)
     if not p > 0:
         raise ValueError(f"normalize: p is {p!r}; expected a positive number")
-    where = dim if axis is None else axis
+    where = _axes("normalize", dim, axis)
     if p == 2:
         # The maximum is taken before the root: sqrt has no finite gradient at 0.
         norm = ag.sqrt(ag.maximum(ag.square(input).sum(axis=where, keepdims=True), eps * eps))
@@ -143,15 +147,22 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8, *, axis=None):
         A tensor without that axis.
 
     Raises:
-        ValueError: the shapes do not broadcast; IndexError: the axis does not exist.
+        ValueError: the shapes do not broadcast, or the axis does not exist; TypeError: the axis is no int, or something is neither a
+            tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.nn.functional.cosine_similarity(ag.tensor([[1.0, 0.0]]), ag.tensor([[0.0, 1.0]])).tolist()
     [0.0]
     """
-    where = dim if axis is None else axis
+    where = _axes("cosine_similarity", dim, axis)
     x1, x2 = as_tensor("cosine_similarity", "x1", x1), as_tensor("cosine_similarity", "x2", x2)
     if x1.shape != x2.shape:
         # Before the lengths are taken: an axis of size 1 counts as often as the other tensor's is long.
         x1, x2 = ag.broadcast_arrays(x1, x2)
     return (normalize(x1, 2.0, where, eps) * normalize(x2, 2.0, where, eps)).sum(axis=where)
+
+
+def _axes(op, dim, axis):
+    """The axis or axes meant by `dim`, or by `axis` where it is given."""
+    name, value = ("dim", dim) if axis is None else ("axis", axis)
+    return as_ints(op, name, value) if isinstance(value, (tuple, list)) else as_int(op, name, value)
