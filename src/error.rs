@@ -126,6 +126,14 @@ impl Error {
         Error::Device { message: message.into() }
     }
 
+    /// A `Memory` error for a list that the host has no room for: tensors that broadcast are longer than memory.
+    pub fn no_room(op: &'static str, entries: usize, entry_bytes: usize) -> Error {
+        Error::Memory {
+            op,
+            message: format!("no memory for {entries} entries of {entry_bytes} bytes that it needs beside its result"),
+        }
+    }
+
     /// The same error with the place in the user's program that called the op.
     pub fn at(self, place: &str) -> Error {
         let add = |m: String| format!("{m} (called at {place})");

@@ -89,8 +89,9 @@ pub fn linspace(start: f64, stop: f64, n: usize, endpoint: bool, dtype: DType) -
     Ok(cast(&select(&is_last, &host_scalar(Scalar::Float(stop), wide), &line)?, dtype))
 }
 
-/// Row positions moved by k as a column, and column positions as a row: what patterns compare.
+/// Row positions moved by k as a column, and column positions as a row: what patterns compare. Any k beyond the matrix is like the next.
 fn grid(n: usize, m: usize, k: i64) -> Result<(Tensor, Tensor)> {
+    let k = k.clamp(-(n as i64), m as i64);
     let rows = add(&positions(n), &host_scalar(Scalar::Int(k), DType::I64))?;
     Ok((reshape_to(&rows, &[n, 1]), reshape_to(&positions(m), &[1, m])))
 }

@@ -9,7 +9,7 @@ use crate::backend::kind::ReduceKind::Sum;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Tensor;
-use crate::shape::{Axes, Shape, elems};
+use crate::shape::{Axes, Shape, check_size, elems};
 
 /// A letter's code, or `ELLIPSIS` plus the place from the right of an axis that the ellipsis stands for.
 type Label = u32;
@@ -144,7 +144,9 @@ fn contract(a: Term, b: Term, is_wanted: impl Fn(Label) -> bool) -> Result<Term>
     let right = b.ordered(&[&batch[..], &inner, &columns].concat());
     let (m, k, n) = (elems(&a.sizes(&rows)), elems(&a.sizes(&inner)), elems(&b.sizes(&columns)));
     let y = matmul(&reshape_to(&left, &shape(&[&lead, &[m, k]])), &reshape_to(&right, &shape(&[&lead, &[k, n]])))?;
-    Ok(Term { t: reshape_to(&y, &shape(&[&lead, &a.sizes(&rows), &b.sizes(&columns)])), labels })
+    let whole = shape(&[&lead, &a.sizes(&rows), &b.sizes(&columns)]);
+    check_size("einsum", &whole)?;
+    Ok(Term { t: reshape_to(&y, &whole), labels })
 }
 
 /// The operands with their labels, and the labels of the output.

@@ -60,6 +60,7 @@ fn product(a: &Tensor, b: &Tensor, precision: Precision) -> Result<Tensor> {
         let y = product(&reshape_to(a, &[rows, k]), b, precision)?;
         let mut shape = Shape::from_slice(&a.shape()[..ra - 1]);
         shape.push(n);
+        check_size("matmul", &shape)?;
         return Ok(reshape_to(&y, &shape));
     }
     let (lead, other) = (&a.shape()[..ra - 2], &b.shape()[..rb - 2]);

@@ -52,7 +52,7 @@ fn joined(list: Vec<Tensor>, axis: usize, dtype: DType) -> Result<Tensor> {
         return Ok(one.clone());
     }
     let mut shape = Shape::from_slice(list[0].shape());
-    shape[axis] = list.iter().map(|t| t.shape()[axis]).sum();
+    shape[axis] = list.iter().fold(0, |n: usize, t| n.saturating_add(t.shape()[axis]));
     check_size("concat", &shape)?;
     Ok(make(Op::Concat(axis), smallvec![], list.into(), Spec { shape, dtype }))
 }
@@ -170,6 +170,7 @@ pub fn tile(x: &Tensor, reps: &[usize]) -> Result<Tensor> {
         shape.push(size(i).saturating_mul(rep(i)));
     }
     check_size("tile", &shape)?;
+    check_size("tile", &wide)?;
     Ok(reshape_to(&expand(&reshape_to(x, &before), &wide), &shape))
 }
 

@@ -24,9 +24,6 @@ pub fn copy(x: &Tensor) -> Tensor {
 
 /// The same elements in row-major order under another shape; at most one size may be -1.
 pub fn reshape(x: &Tensor, to: &[i64]) -> Result<Tensor> {
-    if to.iter().filter(|&&d| d >= 0).try_fold(1i64, |p, &d| p.checked_mul(d)).is_none() {
-        return Err(Error::value("reshape", format!("cannot reshape {:?} ({} elements) into {to:?}", x.shape(), x.elems())));
-    }
     Ok(reshape_to(x, &shape::reshape("reshape", x.shape(), to)?))
 }
 

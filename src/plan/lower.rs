@@ -8,6 +8,7 @@ use crate::backend::{Kernel, gpu};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::pool::class_bytes;
 use crate::shape::{Shape, elems};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -60,7 +61,18 @@ pub(super) fn lower(program: &Program, options: PlanOptions, is_bounded: bool) -
     }
     let kept = l.keep()?;
     l.drop_unread_products(&kept);
+    check_bytes(&l.temps)?;
     Ok(Lowered { launches: l.launches, temps: l.temps, kept })
+}
+
+/// Refuses temporaries whose bytes together cannot be counted, so that no sum of sizes, offset or peak of a placement wraps.
+fn check_bytes(temps: &[Temp]) -> Result<()> {
+    let total = temps.iter().try_fold(0usize, |sum, t| sum.checked_add(class_bytes(t.bytes)));
+    if total.is_some_and(|total| total <= isize::MAX as usize) {
+        return Ok(());
+    }
+    let message = format!("its {} temporary values take more bytes together than any machine counts", temps.len());
+    Err(Error::Memory { op: "evaluation", message })
 }
 
 impl Lowering<'_> {

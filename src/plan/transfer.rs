@@ -78,7 +78,10 @@ pub fn read_bytes(value: &Value, size: usize) -> Result<Vec<u8>> {
     };
     let (low, high) = (reach(-1), reach(1));
     let first = (layout.offset as isize + low) as usize * size;
-    let mut window = vec![0; (high - low + 1) as usize * size];
+    let mut window = Vec::new();
+    let bytes = (high - low + 1) as usize * size;
+    window.try_reserve_exact(bytes).map_err(|_| Error::no_room("read", bytes, 1))?;
+    window.resize(bytes, 0);
     let device = value.storage.device();
     match device.gpu_index() {
         None => {
@@ -94,13 +97,15 @@ pub fn read_bytes(value: &Value, size: usize) -> Result<Vec<u8>> {
     if layout.is_contiguous() {
         return Ok(window);
     }
-    Ok(in_order(&window, (-low) as usize, layout, size))
+    in_order(&window, (-low) as usize, layout, size)
 }
 
 /// The elements of a layout whose first one is element `start` of the window.
-fn in_order(window: &[u8], start: usize, layout: &Layout, size: usize) -> Vec<u8> {
+fn in_order(window: &[u8], start: usize, layout: &Layout, size: usize) -> Result<Vec<u8>> {
     let n: usize = layout.shape.iter().product();
-    let mut out = Vec::with_capacity(n * size);
+    let mut out = Vec::new();
+    // What broadcasts is longer than its storage.
+    out.try_reserve_exact(n * size).map_err(|_| Error::no_room("read", n, size))?;
     let mut at = vec![0usize; layout.shape.len()];
     let mut from = start as isize;
     for _ in 0..n {
@@ -116,5 +121,5 @@ fn in_order(window: &[u8], start: usize, layout: &Layout, size: usize) -> Vec<u8
             at[axis] = 0;
         }
     }
-    out
+    Ok(out)
 }

@@ -1,7 +1,7 @@
 //! `CrossEntropy` and its gradient: each row of logits against its label, which is checked here.
 use super::elementwise::isa::{Isa, versions};
 use super::real::{Float, by_real};
-use super::rows::{LANES, Lane, OutRows, Row, Rows, filled, largest, split, sum, sums, walk};
+use super::rows::{LANES, Lane, OutRows, Row, Rows, check_room, filled, largest, split, sum, sums, walk};
 use super::view::View;
 use crate::backend::op::EntropyForm;
 use crate::dtype::DType;
@@ -218,6 +218,7 @@ unsafe fn exponentials_body<W: Lane>(row: &[W], top: W, factor: W, to: &mut [W])
 }
 
 fn losses<T: Row<Wide: Kernel>>(l: &Launch, outs: &[View]) -> Result<()> {
+    check_room::<T>("cross_entropy", l.logits)?;
     let (isa, classes) = (Isa::get(), l.labels.classes);
     let weights = l.weights::<T>();
     let weights = weights.as_deref();

@@ -3,6 +3,7 @@ use super::real::{Float, Real};
 use super::view::View;
 use super::walk::runs;
 use super::{math, parallel};
+use crate::error::{Error, Result};
 use half::slice::HalfFloatSliceExt;
 use std::ops::Range;
 
@@ -10,6 +11,8 @@ use std::ops::Range;
 pub(super) const LANES: usize = 16;
 /// Elements that are worth a task of their own.
 const GRAIN: usize = 16 << 10;
+/// A row up to this length always has room.
+const LONG_ROW: usize = 1 << 20;
 
 /// A type that row kernels compute in.
 pub(super) trait Lane: Float + Default + Into<f64> {
@@ -90,6 +93,16 @@ narrow_rows!(half::f16, half::bf16);
 fn room<T: Row>(step: isize, n: usize) -> Vec<T::Wide> {
     let is_used_in_place = step == 1 && T::as_wide(&[]).is_some();
     vec![T::Wide::default(); if is_used_in_place { 0 } else { n }]
+}
+
+/// Refuses rows that are too long for a task's copy of one; where the result has such rows itself, it was refused before.
+pub(super) fn check_room<T: Row>(op: &'static str, view: &View) -> Result<()> {
+    let n = view.shape.last().copied().unwrap_or(1);
+    let mut room: Vec<T::Wide> = Vec::new();
+    if n > LONG_ROW && room.try_reserve_exact(n).is_err() {
+        return Err(Error::no_room(op, n, size_of::<T::Wide>()));
+    }
+    Ok(())
 }
 
 /// One task's reader of a tensor's rows.

@@ -266,7 +266,9 @@ unsafe fn each<J: Join>(row: *const J::Elem, columns: &Columns, range: Range<usi
 
 /// Row by row: positions are sorted by the row they name, in index order within each, so that every row belongs to one task.
 fn by_row<J: Join>(task: &Task, count: usize) -> Result<()> {
-    let mut sorted: SmallVec<[(isize, usize); 16]> = SmallVec::with_capacity(count);
+    let mut sorted: SmallVec<[(isize, usize); 16]> = SmallVec::new();
+    // Index tensors that broadcast name more positions than memory holds.
+    sorted.try_reserve_exact(count).map_err(|_| Error::no_room("scatter", count, size_of::<(isize, usize)>()))?;
     task.indices()?.chunks(0..count, |at, offsets| {
         sorted.extend(offsets.iter().enumerate().map(|(i, &row)| (row, at + i)));
         Ok(())

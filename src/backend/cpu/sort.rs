@@ -47,7 +47,8 @@ fn rows<T: Ordered>(descending: bool, x: &View, values: &View, positions: &View)
     // Sorting costs more than moving: a row is worth about its bytes times the depth of the sort.
     let each = n * size_of::<Entry<T>>() * (1 + n.ilog2() as usize);
     split(count, each, |range| {
-        let mut entries: SmallVec<[Entry<T>; 32]> = SmallVec::with_capacity(n);
+        let mut entries: SmallVec<[Entry<T>; 32]> = SmallVec::new();
+        entries.try_reserve_exact(n).map_err(|_| Error::no_room("sort", n, size_of::<Entry<T>>()))?;
         runs(&outer.shape, [&outer.strides[0]], range, |row, [from], run| {
             for i in 0..run {
                 let from = x.as_ptr::<T>().cast_const().wrapping_offset(from + i as isize * outer_step);
@@ -118,7 +119,12 @@ fn sort_in_runs<E: Copy + Ord + Send + Sync>(entries: &mut [E]) {
     if is_stopped() {
         return;
     }
-    let mut scratch = entries.to_vec();
+    let mut scratch = Vec::new();
+    if scratch.try_reserve_exact(entries.len()).is_err() {
+        // Slower to interrupt, but in place.
+        return entries.par_sort_unstable();
+    }
+    scratch.extend_from_slice(entries);
     let (mut from, mut to) = (&mut *entries, &mut scratch[..]);
     let (mut width, mut is_swapped) = (RUN, false);
     while width < from.len() && !is_stopped() {

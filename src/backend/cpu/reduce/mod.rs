@@ -99,8 +99,7 @@ impl ReduceProgram {
             ins.iter().zip(&strides).map(|(v, s)| View { ptr: v.ptr, dtype: v.dtype, shape: &shape, strides: s }).collect();
         let divisor = (self.kind == ReduceKind::Mean).then_some(form.reduced as f64);
         let target = Target { ptr: out.ptr, dtype: self.dtype, divisor };
-        let launch = Launch { program: self, ins: &views, args, form, target };
-        self.launch(&launch)
+        self.launch(&Launch { program: self, ins: &views, args, form, target })
     }
 
     fn launch(&self, l: &Launch) -> Result<()> {
@@ -127,9 +126,8 @@ impl ReduceProgram {
             (Min, DType::I32) => l.run::<MinI32>(),
             (Min, DType::U8) => l.run::<MinU8>(),
             (Min | All, DType::Bool) => l.run::<AllBool>(),
-            _ => return Err(Error::Internal("reduction of an unsupported dtype")),
+            _ => Err(Error::Internal("reduction of an unsupported dtype")),
         }
-        Ok(())
     }
 }
 
@@ -176,20 +174,30 @@ impl<A> Parts<A> {
 }
 
 impl Launch<'_> {
-    fn run<F: Fold<A: Store>>(&self) {
+    fn run<F: Fold<A: Store>>(&self) -> Result<()> {
         let Form { outer, reduced, inner } = self.form;
         if reduced == 0 || outer * inner == 0 {
             for k in 0..outer * inner {
                 // SAFETY: the output has `outer * inner` elements.
                 unsafe { F::EMPTY.store(&self.target, k) };
             }
+            Ok(())
         } else if inner > 1 {
-            self.columns::<F>();
+            self.columns::<F>()
         } else if reduced <= ROW_CHUNK {
             self.short_rows::<F>();
+            Ok(())
         } else {
-            self.long_rows::<F>();
+            self.long_rows::<F>()
         }
+    }
+
+    /// Empty partial results. What broadcasts may have more of them than memory holds.
+    fn parts<A: Copy>(&self, n: usize, empty: A) -> Result<SmallVec<[A; 64]>> {
+        let mut parts: SmallVec<[A; 64]> = SmallVec::new();
+        parts.try_reserve_exact(n).map_err(|_| Error::no_room(self.program.kind.name(), n, size_of::<A>()))?;
+        parts.resize(n, empty);
+        Ok(parts)
     }
 
     fn total(&self) -> usize {
@@ -239,10 +247,10 @@ impl Launch<'_> {
     }
 
     /// Rows of several chunks: a partial result for each, combined in pairs.
-    fn long_rows<F: Fold<A: Store>>(&self) {
+    fn long_rows<F: Fold<A: Store>>(&self) -> Result<()> {
         let Form { outer, reduced, .. } = self.form;
         let chunks = reduced.div_ceil(ROW_CHUNK);
-        let mut parts: SmallVec<[F::A; 64]> = SmallVec::from_elem(F::EMPTY, outer * chunks);
+        let mut parts = self.parts(outer * chunks, F::EMPTY)?;
         let shared = Parts(parts.as_mut_ptr());
         split(outer * chunks, self.work(), |units| {
             let mut m = self.machine();
@@ -261,15 +269,16 @@ impl Launch<'_> {
             // SAFETY: the output has an element for each row.
             unsafe { pairwise::<F>(parts).store(&self.target, k) };
         }
+        Ok(())
     }
 
     /// Columns: chunks of rows, and blocks of columns where rows are long.
-    fn columns<F: Fold<A: Store>>(&self) {
+    fn columns<F: Fold<A: Store>>(&self) -> Result<()> {
         let Form { outer, reduced, inner } = self.form;
         let rows = (CHUNK_ELEMS / inner).clamp(ROW_GROUP, 4096) / ROW_GROUP * ROW_GROUP;
         let chunks = reduced.div_ceil(rows);
         let blocks = inner.div_ceil(COLUMNS);
-        let mut parts: Vec<F::A> = if chunks > 1 { vec![F::EMPTY; outer * chunks * inner] } else { Vec::new() };
+        let mut parts = self.parts(if chunks > 1 { outer * chunks * inner } else { 0 }, F::EMPTY)?;
         let shared = Parts(parts.as_mut_ptr());
         split(outer * chunks * blocks, self.work(), |units| {
             let mut m = self.machine();
@@ -294,6 +303,7 @@ impl Launch<'_> {
         if chunks > 1 {
             self.join_chunks::<F>(&mut parts, chunks);
         }
+        Ok(())
     }
 
     /// Reduces `rows` rows of `width` columns from element `start` on to `acc[..width]`.
