@@ -244,9 +244,28 @@ def test_the_second_step_hits_the_plan_cache():
     ag.clear_plan_cache()
     counts = train(6, hidden=9)
     assert counts[0][0] > 0
-    assert [misses for misses, _ in counts[2:]] == [0] * 4, counts
-    assert len({hits for _, hits in counts[2:]}) == 1, counts
+    assert [misses for misses, _ in counts[1:]] == [0] * 5, counts
+    assert len({hits for _, hits in counts[1:]}) == 1, counts
     assert ag.last_backward().path == "resident"
+
+
+@pytest.mark.parametrize("make", ["SGD", "SGD momentum", "Adam", "AdamW", "Adam maximize"])
+def test_the_second_step_of_every_optimizer_hits_the_plan_cache(make):
+    name, *how = make.split()
+    w = ag.param(np.ones((4, 4), np.float32))
+    opt = getattr(ag.optim, name)(
+        [w], lr=0.1, **({"momentum": 0.9} if "momentum" in how else {}), maximize="maximize" in how
+    )
+    x, misses = ag.ones((2, 4)), []
+    ag.clear_plan_cache()
+    for _ in range(4):
+        with ag.grad_tape():
+            loss = (x @ w).square().sum()
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        misses.append(ag.plan_cache_stats().misses)
+    assert len(set(misses)) == 1, misses
 
 
 def test_a_hit_uses_this_steps_numbers():

@@ -257,3 +257,25 @@ def test_T15_tapes_leave_no_pools_behind():
 
     early = {pool_of_a_step() for _ in range(3)}
     assert all(pool_of_a_step() in early for _ in range(1000))
+
+
+def test_T15_what_was_read_by_name_does_not_cut_later_plans():
+    x, misses = ag.tensor(np.ones(4)), []
+    for _ in range(200):
+        h = x
+        for _ in range(100):
+            h = ag.tanh(h)
+        h.sum().item()
+        misses.append(ag.plan_cache_stats().misses)
+    assert len(set(misses[1:])) == 1, misses
+    # Batches that only their predictions keep alive, until these are read.
+    source, misses = np.ones(8 * MIB // 4, np.float32), []
+
+    def predict():
+        batch = ag.tensor(source)
+        return ag.tanh(batch * 0.5).sum()
+
+    for _ in range(80):  # 640 MiB in all
+        predict().item()
+        misses.append(ag.plan_cache_stats().misses)
+    assert len(set(misses[1:])) == 1, misses

@@ -1,12 +1,15 @@
 //! This thread's pending nodes: what an evaluation point that takes everything finds.
 use super::budget::limiting_tapes;
 use super::node::{Node, Stage, Tensor};
+use rustc_hash::FxHashSet;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 /// More pending nodes than this are evaluated at once.
 const MAX_NODES: usize = 10_000;
+/// What a bound loses so that many nodes, or bytes, lie between two looks at everything that is pending.
+const SLACK: usize = 16;
 /// So are pending nodes that keep alive more bytes than this which nothing else holds.
 const MAX_BYTES: usize = 256 << 20;
 
@@ -71,7 +74,39 @@ pub fn is_pending_full() -> bool {
 /// are the better the more they see.
 pub fn is_walk_full() -> bool {
     let is_long = || PENDING.with(|p| p.borrow().len()) > MAX_NODES && limiting_tapes().is_empty();
-    !is_forecasting() && (KEPT_ALIVE.get() > MAX_BYTES || is_long())
+    !is_forecasting() && (KEPT_ALIVE.get() > MAX_BYTES || is_long()) && is_full_without_the_done()
+}
+
+/// Whether too much is pending once those nodes are off the list that were computed by name or dropped, and what they kept alive is not
+/// counted: they do not cut a plan wherever the 10,000th of them happens to be.
+fn is_full_without_the_done() -> bool {
+    let pending: Vec<Arc<Node>> = PENDING.with(|p| {
+        let mut list = p.borrow_mut();
+        let mut alive = Vec::new();
+        list.retain(|weak| {
+            let Some(node) = weak.upgrade() else { return false };
+            let is_pending = node.state.try_lock().is_none_or(|state| state.stage != Stage::Computed);
+            if is_pending {
+                alive.push(node);
+            }
+            is_pending
+        });
+        alive
+    });
+    let mut seen = FxHashSet::default();
+    let mut bytes = 0usize;
+    for node in &pending {
+        let inputs = node.state.try_lock().map(|state| state.inputs.clone()).unwrap_or_default();
+        for t in inputs.iter().filter(|t| t.out().python.load(Relaxed) == 0) {
+            let is_computed = t.node.state.try_lock().is_some_and(|state| state.values[t.index()].is_some());
+            if is_computed && seen.insert((Arc::as_ptr(&t.node), t.index())) {
+                bytes = bytes.saturating_add(t.spec().bytes());
+            }
+        }
+    }
+    KEPT_ALIVE.set(bytes);
+    let is_long = pending.len() > MAX_NODES - MAX_NODES / SLACK && limiting_tapes().is_empty();
+    is_long || bytes > MAX_BYTES - MAX_BYTES / SLACK
 }
 
 /// Adds a new node.

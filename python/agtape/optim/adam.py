@@ -35,7 +35,12 @@ class Adam(Optimizer):
         if len(betas) != 2 or not all(hasattr(b, "__float__") and 0 <= b < 1 for b in betas):
             raise ValueError(f"{self._name()}: betas is {betas!r}; expected two numbers from 0 to below 1")
 
-    def _record(self, group, notes):
+    def _first_state(self, group):
+        new = [p for p in group["params"] if p not in self.state and _core.resident_grad(p) is not None]
+        values = {p: p.detach() for p in new}
+        return {p: {"step": 0, "exp_avg": ag.zeros_like(v), "exp_avg_sq": ag.zeros_like(v)} for p, v in values.items()}
+
+    def _record(self, group, notes, first):
         # One call for the parameters that have taken equally many steps: nearly always all of them.
         batches, state, is_max = {}, self.state, group["maximize"]
         for p in group["params"]:
@@ -44,19 +49,19 @@ class Adam(Optimizer):
                 continue
             entries = state.get(p)
             if entries is None:
-                value = p.detach()
-                entries = {"step": 0, "exp_avg": ag.zeros_like(value), "exp_avg_sq": ag.zeros_like(value)}
+                entries = first[p]
                 notes.append((state, p, entries))
             step = entries["step"] + 1
             notes.append((entries, "step", step))
             params, grads, means, squares = batches.setdefault(step, ([], [], [], []))
             params.append(p)
-            grads.append(-g if is_max else g)
+            grads.append(g)
             means.append(entries["exp_avg"])
             squares.append(entries["exp_avg_sq"])
         lr, (beta1, beta2), eps, weight_decay = (group[name] for name in ("lr", "betas", "eps", "weight_decay"))
-        for step, batch in batches.items():
-            _core.adam_update(*batch, lr, beta1, beta2, eps, weight_decay, step, self._decoupled)
+        for step, (params, grads, *moments) in batches.items():
+            grads = [-g for g in grads] if is_max else grads
+            _core.adam_update(params, grads, *moments, lr, beta1, beta2, eps, weight_decay, step, self._decoupled)
 
 
 class AdamW(Adam):

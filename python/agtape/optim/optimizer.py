@@ -112,10 +112,15 @@ class Optimizer:
         [0.0]
         """
         loss = None if closure is None else closure()
-        notes = []
+        notes, first = [], {}
+        for group in self.param_groups:
+            first.update(self._first_state(group))
+        if first:
+            # In memory before any update is recorded: the plan of the first step is then that of all others.
+            _core.eval(*[t for entries in first.values() for t in entries.values() if isinstance(t, Tensor)])
         try:
             for group in self.param_groups:
-                self._record(group, notes)
+                self._record(group, notes, first)
             # All groups are computed by one plan, and state is noted when it has ended: all of it or none.
             _core.finish_updates(notes)
         finally:
@@ -238,6 +243,10 @@ class Optimizer:
     def _name(self):
         return type(self).__name__
 
-    def _record(self, group, notes):
+    def _first_state(self, group):
+        """The first state of each of the group's parameters that has a gradient and no state yet. Optimizers with state define it."""
+        return {}
+
+    def _record(self, group, notes, first):
         """Record one group's updates, and add what to note once they are computed: (dict, key, value). Each optimizer defines it."""
         raise TypeError(f"{self._name()}: defines no update; expected a subclass with _record")

@@ -47,7 +47,13 @@ class SGD(Optimizer):
         if group["nesterov"] and (not group["momentum"] or group["dampening"]):
             raise ValueError("SGD: nesterov=True; expected momentum above 0 and dampening=0 with it")
 
-    def _record(self, group, notes):
+    def _first_state(self, group):
+        if not group["momentum"]:
+            return {}
+        new = [p for p in group["params"] if p not in self.state and _core.resident_grad(p) is not None]
+        return {p: {"momentum_buffer": ag.zeros_like(p.detach())} for p in new}
+
+    def _record(self, group, notes, first):
         momentum, state = group["momentum"], self.state
         started, fresh = ([], [], []), ([], [], [])
         for p in group["params"]:
@@ -58,15 +64,16 @@ class SGD(Optimizer):
             if momentum:
                 entries = state.get(p)
                 if entries is None:
-                    entries = {"momentum_buffer": ag.zeros_like(p.detach())}
+                    entries = first[p]
                     notes.append((state, p, entries))
                     if group["dampening"]:
                         params, grads, bufs = fresh
                 bufs.append(entries["momentum_buffer"])
             params.append(p)
-            grads.append(-g if group["maximize"] else g)
+            grads.append(g)
         lr, weight_decay, is_nesterov = group["lr"], group["weight_decay"], group["nesterov"]
         # A buffer that starts at zero becomes the gradient itself in its first step: no dampening then.
         for (params, grads, bufs), dampening in ((started, group["dampening"]), (fresh, 0.0)):
             if params:
+                grads = [-g for g in grads] if group["maximize"] else grads
                 _core.sgd_update(params, grads, bufs or None, lr, weight_decay, momentum, dampening, is_nesterov)
