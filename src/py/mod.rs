@@ -10,6 +10,7 @@ macro_rules! functions {
 mod arguments;
 mod arith;
 mod budget;
+mod capture;
 mod checkpoint;
 mod convert;
 mod creation;
@@ -18,6 +19,7 @@ mod devices;
 mod dtype;
 mod elementwise;
 mod error;
+mod expected;
 mod export;
 mod files;
 mod imports;
@@ -32,6 +34,7 @@ mod options;
 mod profiler;
 mod random;
 mod reductions;
+mod replay;
 mod report;
 mod rows;
 mod run;
@@ -114,5 +117,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     updates::register(m)?;
     custom::register(m)?;
     checkpoint::register(m)?;
+    capture::register(m)?;
     Ok(())
 }
