@@ -7,7 +7,9 @@ from agtape import _core
 from agtape._core import Tensor
 from agtape.nn import state, tree_view
 
-_REGISTRIES = ("_parameters", "_buffers", "_modules")
+REGISTRIES = ("_parameters", "_buffers", "_modules")
+# How often any attribute of any module was set, so that captured steps need not look at each.
+CHANGES = [0]
 
 
 def Parameter(data, requires_grad=True, dtype=None, device=None):
@@ -53,7 +55,7 @@ class Module:
     def __new__(cls, *args, **kwargs):
         # The registries exist before any __init__ runs, so a subclass need not call super().__init__() first.
         self = super().__new__(cls)
-        for registry in _REGISTRIES:
+        for registry in REGISTRIES:
             self.__dict__[registry] = {}
         self.__dict__["_unsaved_buffers"] = set()
         return self
@@ -85,7 +87,7 @@ class Module:
         elif isinstance(value, Module):
             return self._put("_modules", name, value)
         elif value is None:
-            for registry in _REGISTRIES:
+            for registry in REGISTRIES:
                 if name in self.__dict__[registry]:
                     return self._put(registry, name, None)
         self._forget(name)
@@ -96,14 +98,16 @@ class Module:
         object.__delattr__(self, name)
 
     def _put(self, registry, name, value):
-        for other in _REGISTRIES:
+        CHANGES[0] += 1
+        for other in REGISTRIES:
             if other != registry:
                 self.__dict__[other].pop(name, None)
         self.__dict__[registry][name] = value
         self.__dict__[name] = value
 
     def _forget(self, name):
-        for registry in _REGISTRIES:
+        CHANGES[0] += 1
+        for registry in REGISTRIES:
             self.__dict__[registry].pop(name, None)
         self._unsaved_buffers.discard(name)
 
@@ -268,6 +272,7 @@ class Module:
         """
         if not isinstance(mode, bool):
             raise TypeError(f"train: mode is {type(mode).__name__}; expected a bool")
+        CHANGES[0] += 1
         for module in self.modules():
             object.__setattr__(module, "training", mode)
         return self
