@@ -6,7 +6,7 @@ import agtape as ag
 import numpy as np
 import pytest
 from capture.refusing import refuses
-from capture.steps import accumulation, batch_norm, floats, mlp, regression_batches, transformer, whole_state
+from capture.steps import accumulation, batch_norm, floats, mlp, regression_batches, whole_state
 
 
 def captured_mlp(make=mlp, calls=3):
@@ -185,45 +185,6 @@ def test_U01_a_captured_tensor_that_is_replaced_or_changed_is_refused():
     assert captured(ag.ones(2)).tolist() == [1.0, 0.0]
     mask += 1
     refuses(lambda: captured(ag.ones(2)), "replaced or let go")
-
-
-def test_U01_exceptions_of_a_step_arrive_unchanged_and_it_stays_uncaptured():
-    class Own(Exception):
-        pass
-
-    error = Own("mine")
-    w = ag.param([1.0])
-
-    def step(x, fails):
-        with ag.grad_tape():
-            loss = (w * x).sum()
-        if fails:
-            raise error
-        loss.backward()
-        return loss
-
-    captured = ag.capture(step, warmup=0)
-    with pytest.raises(Own) as caught:
-        captured(ag.tensor([1.0]), True)
-    assert caught.value is error and not captured.is_captured
-    captured(ag.tensor([1.0]), False)
-    assert captured.is_captured
-
-
-def test_U01_indices_out_of_range_raise_in_a_replay_and_the_next_one_is_right():
-    step, batches, state, _ = transformer()
-    captured = ag.capture(step)
-    given = batches(5)
-    for batch in given[:3]:
-        captured(*batch)
-    before = state()
-    ids, targets = given[3]
-    for _ in range(2):
-        with pytest.raises(IndexError, match="99"):
-            captured(ag.tensor(np.full(ids.shape, 99)), targets)
-        assert state() == before
-    captured(*given[4])
-    assert state() != before
 
 
 def test_T04_a_capture_belongs_to_its_thread():
