@@ -10,5 +10,5 @@ fn each(place: u32) {
     if offset != MISSING {
         value = load_x(p.x_at + offset + column * p.step);
     }
-    out[p.out_at + place] = value;
+    store_out(p.out_at + place, value);
 }

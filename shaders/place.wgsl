@@ -16,5 +16,5 @@ fn each(place: u32) {
         to += at * out_step;
         rest = next;
     }
-    out[to] = load_x(source);
+    store_out(to, load_x(source));
 }

@@ -10,6 +10,6 @@ fn each(flat: u32) {
         return;
     }
     if load_last(p.last_at + target_row) == place + 1u {
-        out[p.out_at + target_row * p.width + column] = load_v(p.v_at + flat);
+        store_out(p.out_at + target_row * p.width + column, load_v(p.v_at + flat));
     }
 }

@@ -13,6 +13,6 @@ fn main(
     }
     let row = place / p.length * p.length;
     let at = load_places(p.places_at + place);
-    values[p.values_at + place] = load_x(p.x_at + row + at);
+    store_out(p.out_at + place, load_x(p.x_at + row + at));
     positions[p.positions_at + place] = vec2<u32>(at, 0u);
 }

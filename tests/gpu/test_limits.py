@@ -1,8 +1,11 @@
 """What the backend does at an adapter's limits and what its tests rely on: many workgroups, checked shaders, no leak behind a failure."""
 
 import gc
+import re
+from pathlib import Path
 
 import agtape as ag
+import numpy as np
 import pytest
 from agtape import _core
 from fresh_process import run_python
@@ -100,3 +103,86 @@ def test_G04_no_failure_leaks(point):
     assert failures > 1
     model, opt, x, y = build()
     assert [step(model, opt, x, y) for _ in range(2)] == expected
+
+
+@pytest.mark.promise("G05")
+def test_G05_two_processes_give_the_same_bits():
+    program = """
+        import hashlib
+        import agtape as ag
+        import numpy as np
+
+        ag.manual_seed(3)
+        with ag.device("gpu"):
+            nn = ag.nn
+            model = nn.Sequential(nn.Embedding(50, 16), nn.LayerNorm(16), nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.3), nn.Linear(32, 7))
+            opt = ag.optim.AdamW(model.parameters(), lr=1e-2)
+            # Many rows of few words: their gradients add at the same places.
+            x, y = ag.randint(0, 50, (900,)), ag.randint(0, 7, (900,))
+            for _ in range(3):
+                with ag.grad_tape():
+                    loss = ag.nn.functional.cross_entropy(model(x), y)
+                loss.backward()
+                opt.step()
+                opt.zero_grad()
+            rest = [ag.cumsum(ag.rand(5000), 0), ag.sort(ag.randn(5000)), ag.rand(300, 300) @ ag.randn(300, 300), ag.rand(99_999).sum()]
+        found = hashlib.sha256()
+        for t in [loss, *model.parameters(), *rest]:
+            found.update(t.numpy().tobytes())
+        print(found.hexdigest())
+    """
+    first, second = run_python(program), run_python(program)
+    assert len(first) == 65
+    assert first == second
+
+
+@pytest.mark.promise("G06")
+def test_G06_normals_are_as_near_as_the_guide_says():
+    """Other draws are equal bit for bit: tests/gpu/test_training.py."""
+    draws = []
+    for device in ("cpu", "gpu"):
+        ag.manual_seed(5)
+        draws.append(ag.randn(1 << 20, device=device).numpy().astype(np.float64))
+    a, b = draws
+    text = (Path(__file__).resolve().parent.parent.parent / "docs/gpu.md").read_text()
+    most = float(re.search(r"normals within ([0-9.e-]+) of", text)[1])
+    assert most <= 1e-5
+    assert np.abs(a - b).max() <= most
+
+
+@pytest.mark.promise("G07")
+def test_G07_threads_that_train_get_what_each_would_get_alone():
+    done = run_python(
+        """
+        import threading
+        import agtape as ag
+        import numpy as np
+
+        def train(k, results):
+            rng = np.random.default_rng(k)
+            with ag.device("gpu"):
+                w = ag.param(rng.normal(size=(6, 4)).astype(np.float32))
+                x = ag.tensor(rng.normal(size=(9, 6)).astype(np.float32))
+                y = ag.tensor(rng.integers(0, 4, 9))
+                opt = ag.optim.Adam([w], lr=0.1)
+                for _ in range(8):
+                    with ag.grad_tape():
+                        h = ag.checkpoint(lambda h: ag.tanh(h @ w), x)
+                        loss = ag.nn.functional.cross_entropy(h, y)
+                    loss.backward()
+                    opt.step()
+                    opt.zero_grad()
+                    results.setdefault(k, []).append(loss.item())
+            results[k].append(w.numpy().tobytes())
+
+        alone, together = {}, {}
+        for k in range(4):
+            train(k, alone)
+        threads = [threading.Thread(target=train, args=(k, together)) for k in range(4)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        assert alone == together
+        print("same")
+        """
+    )
+    assert done == "same\n"

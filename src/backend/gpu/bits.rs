@@ -8,6 +8,9 @@ use crate::error::Result;
 use crate::shape::{elems, strides};
 use smallvec::smallvec;
 
+/// Elements of which one is written are few: packing all of them again costs more than joining that one to its neighbours.
+const FEW: usize = 8;
+
 /// How an element of a tensor that is only moved lies.
 pub fn moved(dtype: DType, caps: Caps) -> Elem {
     match elem(dtype, false, caps) {
@@ -44,21 +47,22 @@ impl Steps<'_> {
         Ok(Flat { elem, ..self.flat(k, false)? })
     }
 
-    /// Output `k` for kernels that only move elements: the output itself, or scratch with a word an element, which a last dispatch packs.
-    pub fn out_moved(&mut self, k: usize) -> Flat {
+    /// Output `k` for kernels that only move elements and write so many: the output itself, or scratch with a word an element, which a
+    /// last dispatch packs. Of a few elements, or where there is no room for scratch, each joins the others in its word by itself.
+    pub fn out_moved(&mut self, k: usize, written: usize) -> Flat {
         let x = self.outs[k];
-        let elem = moved(x.dtype, self.caps);
-        if elem.per_word() == 1 {
+        let (elem, words) = (moved(x.dtype, self.caps), elems(x.shape));
+        if elem.per_word() == 1 || written.saturating_mul(FEW) <= words || words.saturating_mul(4) > self.caps.max_bytes {
             return Flat { slot: x.slot, elem, bytes: x.dtype.size_bytes() };
         }
-        let flat = Flat { slot: self.scratch(elems(x.shape) * 4), elem: elem.apart(), bytes: 4 };
+        let flat = Flat { slot: self.scratch(words * 4), elem: elem.apart(), bytes: 4 };
         self.packed.push((k, flat));
         flat
     }
 
     /// The same, holding the elements of input `i` to begin with. In place where the plan put the output where the input is.
-    pub fn out_moved_from(&mut self, k: usize, i: usize) -> Result<Flat> {
-        let (out, x) = (self.out_moved(k), self.ins[i]);
+    pub fn out_moved_from(&mut self, k: usize, i: usize, written: usize) -> Result<Flat> {
+        let (out, x) = (self.out_moved(k, written), self.ins[i]);
         let is_output = matches!(out.slot, Slot::Out(_));
         self.moved_into(x, out.slot, if is_output { x.dtype } else { DType::I32 })?;
         if is_output && let Some(copy) = self.made.dispatches.last_mut() {

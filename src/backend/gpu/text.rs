@@ -64,10 +64,9 @@ impl Elem {
         }
     }
 
-    /// How elements lie that are written as they are loaded: packed ones a word each.
+    /// How elements that are only moved lie where each has a word to itself.
     pub const fn apart(self) -> Elem {
         match self {
-            Elem::F16 | Elem::Half | Elem::BF16 => Elem::F32,
             Elem::Bits16 => Elem::Word,
             Elem::U8 | Elem::Bool => Elem::I32,
             other => other,
@@ -109,6 +108,13 @@ pub struct Binding {
     pub elem: Elem,
     /// Whether the shader writes to it (it may read it as well).
     pub writes: bool,
+}
+
+impl Binding {
+    /// Whether several threads write into one word.
+    fn is_joint(&self) -> bool {
+        self.writes && self.elem.per_word() > 1
+    }
 }
 
 /// A shader: what stands in front of its body, and the body. `main` is the entry point.
@@ -178,7 +184,8 @@ impl Source {
         }
         for (i, b) in self.bindings.iter().enumerate() {
             let access = if b.writes || is_shared { "read_write" } else { "read" };
-            let _ = writeln!(out, "@group(0) @binding({i}) var<storage, {access}> {}: array<{}>;", b.name, b.elem.stored());
+            let stored = if b.is_joint() { "atomic<u32>" } else { b.elem.stored() };
+            let _ = writeln!(out, "@group(0) @binding({i}) var<storage, {access}> {}: array<{stored}>;", b.name);
         }
         if !self.words.is_empty() {
             out.push_str("struct Numbers {\n");
@@ -192,7 +199,7 @@ impl Source {
             }
             out.push_str("}\nvar<immediate> p: Numbers;\n");
         }
-        for b in &self.bindings {
+        for b in self.bindings.iter().filter(|b| !b.is_joint()) {
             load(&mut out, b);
         }
         out.push_str(&self.body);

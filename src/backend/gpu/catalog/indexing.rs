@@ -1,7 +1,7 @@
 //! Shaders that turn index tensors into offsets and read there.
 use super::super::text::{Elem, Number, Source};
 use super::each;
-use super::movement::MOVED;
+use super::movement::{store, ways};
 
 /// How index tensors may lie.
 pub const INDICES: [Elem; 3] = [Elem::U8, Elem::I32, Elem::Pair];
@@ -17,16 +17,15 @@ pub fn offsets(idx: Elem) -> Source {
 }
 
 /// Rows at offsets; elements are given as they are loaded.
-pub fn gather(x: Elem) -> Source {
-    let body = format!("alias Value = {};\n{}", x.loaded(), shader!("gather"));
-    each("gather", &body, 4)
+pub fn gather(x: Elem, out: Elem) -> Source {
+    each("gather", &[&store(x, out), shader!("gather")].concat(), 4)
         .reads("x", x)
         .reads("offsets", Elem::Word)
-        .writes("out", x.apart())
+        .writes("out", out)
         .words(Number::U32, &["count", "width", "step", "x_at", "offsets_at", "out_at"])
 }
 
 /// Every specialisation.
 pub fn all() -> Vec<Source> {
-    INDICES.map(offsets).into_iter().chain(MOVED.map(gather)).collect()
+    INDICES.map(offsets).into_iter().chain(ways().map(|(x, out)| gather(x, out))).collect()
 }

@@ -1,7 +1,7 @@
 //! Shaders that write or add rows at targets.
 use super::super::text::{Elem, Number, Source};
 use super::each;
-use super::movement::MOVED;
+use super::movement::{store, ways};
 
 /// How an element joins what is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,12 +49,12 @@ pub fn claim() -> Source {
 }
 
 /// Rows written by the positions that claimed their targets.
-pub fn put(v: Elem) -> Source {
-    each("put", shader!("put"), 1)
+pub fn put(v: Elem, out: Elem) -> Source {
+    each("put", &[&store(v, out), shader!("put")].concat(), 1)
         .reads("targets", Elem::Word)
         .reads("last", Elem::Word)
         .reads("v", v)
-        .writes("out", v.apart())
+        .writes("out", out)
         .words(Number::U32, &["count", "width", "targets_at", "last_at", "v_at", "out_at"])
 }
 
@@ -92,7 +92,7 @@ pub fn crossing(join: Join) -> Source {
 /// Every specialisation.
 pub fn all() -> Vec<Source> {
     let mut all = vec![claim()];
-    all.extend(MOVED.map(put));
+    all.extend(ways().map(|(v, out)| put(v, out)));
     for join in Join::ALL {
         all.extend([lines(join), runs(join), crossing(join)]);
     }

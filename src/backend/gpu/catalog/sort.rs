@@ -1,6 +1,6 @@
 //! Shaders of the stable merge sort.
 use super::super::text::{Elem, Number, Source};
-use super::movement::MOVED;
+use super::movement::{store, ways};
 
 /// Where sort keys come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,17 +68,17 @@ pub fn merge(key: Elem) -> Source {
 }
 
 /// Elements and positions in order.
-pub fn values(x: Elem) -> Source {
-    Source::new("sort_values", shader!("sort_values"))
+pub fn values(x: Elem, out: Elem) -> Source {
+    Source::new("sort_values", &[&store(x, out), shader!("sort_values")].concat())
         .reads("x", x)
         .reads("places", Elem::Word)
-        .writes("values", x.apart())
+        .writes("out", out)
         .writes("positions", Elem::Pair)
-        .words(Number::U32, &["count", "length", "x_at", "places_at", "values_at", "positions_at"])
+        .words(Number::U32, &["count", "length", "x_at", "places_at", "out_at", "positions_at"])
 }
 
 /// Every specialisation.
 pub fn all() -> Vec<Source> {
     let keys = [Elem::Word, Elem::Pair];
-    Order::ALL.map(blocks).into_iter().chain(keys.map(merge)).chain(MOVED.map(values)).collect()
+    Order::ALL.map(blocks).into_iter().chain(keys.map(merge)).chain(ways().map(|(x, out)| values(x, out))).collect()
 }

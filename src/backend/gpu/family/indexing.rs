@@ -107,10 +107,10 @@ pub fn take_along(axis: usize, steps: &mut Steps) -> Result<()> {
 
 /// Adds the pass that reads rows of `width` elements, `step` apart, at offsets.
 fn rows(op: &'static str, x: Flat, offsets: Slot, width: usize, step: usize, steps: &mut Steps) -> Result<()> {
-    let out = steps.out_moved(0);
     let total = elems(steps.outs[0].shape);
+    let out = steps.out_moved(0, total);
     let groups = spread(total, 256 * ITEMS, steps.caps)?;
     let words = vec![fixed(op, total)?, fixed(op, width)?, fixed(op, step)?, x.offset(), Word::Offset(offsets, 4), out.offset()];
-    steps.dispatch(indexing::gather(x.elem), &[x.slot, offsets, out.slot], words, groups);
+    steps.dispatch(indexing::gather(x.elem, out.elem), &[x.slot, offsets, out.slot], words, groups);
     Ok(())
 }

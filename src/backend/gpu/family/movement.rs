@@ -24,7 +24,7 @@ pub fn copy(steps: &mut Steps) -> Result<()> {
 /// Inputs one after the other along an axis.
 pub fn concat(axis: usize, steps: &mut Steps) -> Result<()> {
     let to = strides(steps.outs[0].shape);
-    let out = steps.out_moved(0);
+    let out = steps.out_moved(0, elems(steps.outs[0].shape));
     let mut done = 0;
     for k in 0..steps.ins.len() {
         place("concat", k, out, done * to[axis], &to, steps)?;
@@ -36,7 +36,7 @@ pub fn concat(axis: usize, steps: &mut Steps) -> Result<()> {
 /// Input 0 with a slice replaced by input 1.
 pub fn assign(ranges: &[Range], steps: &mut Steps) -> Result<()> {
     let window = Layout::contiguous(steps.outs[0].shape).slice(ranges);
-    let out = steps.out_moved_from(0, 0)?;
+    let out = steps.out_moved_from(0, 0, elems(steps.ins[1].shape))?;
     place("slice_assign", 1, out, window.offset as isize, &window.strides, steps)
 }
 
@@ -56,7 +56,7 @@ fn place(op: &'static str, k: usize, out: Flat, first: isize, to: &[isize], step
     }
     super::count(op, elems(steps.outs[0].shape))?;
     steps.push(Dispatch {
-        source: catalog::movement::place(from.elem),
+        source: catalog::movement::place(from.elem, out.elem),
         unaligned: None,
         slots: SmallVec::from_slice(&[from.slot, Slot::Table, out.slot]),
         words: vec![

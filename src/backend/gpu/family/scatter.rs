@@ -39,7 +39,7 @@ const fn join_of(dtype: DType) -> Join {
 /// Input 0 with the last input written at the indices; the last of repeated ones wins.
 pub fn put(k: usize, steps: &mut Steps) -> Result<()> {
     let op = "index_put";
-    let out = steps.out_moved_from(0, 0)?;
+    let out = steps.out_moved_from(0, 0, elems(steps.ins[k + 1].shape))?;
     if elems(steps.ins[k + 1].shape) == 0 {
         return Ok(());
     }
@@ -54,7 +54,7 @@ pub fn put(k: usize, steps: &mut Steps) -> Result<()> {
     let total = fixed(op, places * width)?;
     let words = vec![total, fixed(op, width)?, Word::Offset(targets, 4), Word::Offset(last, 4), v.offset(), out.offset()];
     let groups = spread(places * width, 256, steps.caps)?;
-    steps.dispatch(scatter::put(v.elem), &[targets, last, v.slot, out.slot], words, groups);
+    steps.dispatch(scatter::put(v.elem, out.elem), &[targets, last, v.slot, out.slot], words, groups);
     Ok(())
 }
 

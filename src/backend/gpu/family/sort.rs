@@ -34,7 +34,7 @@ pub fn prepare(descending: bool, steps: &mut Steps) -> Result<()> {
     let sorted = rows("sort", order, from, descending, total / length, length, steps)?;
     // Keys are numbers, values bits: where both are words, the same ones.
     let held = if wide(x.dtype) == x.dtype { Flat { elem: moved(x.dtype, steps.caps), ..from } } else { steps.flat_moved(0)? };
-    let (values, positions) = (steps.out_moved(0), steps.out(1, false));
+    let (values, positions) = (steps.out_moved(0, total), steps.out(1, false));
     let words = vec![
         fixed("sort", total)?,
         fixed("sort", length)?,
@@ -45,7 +45,7 @@ pub fn prepare(descending: bool, steps: &mut Steps) -> Result<()> {
     ];
     let groups = spread(total, 256, steps.caps)?;
     let slots = [held.slot, sorted.places, values.slot, positions.slot];
-    steps.dispatch(sort::values(held.elem), &slots, words, groups);
+    steps.dispatch(sort::values(held.elem, values.elem), &slots, words, groups);
     Ok(())
 }
 
