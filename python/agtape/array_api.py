@@ -190,7 +190,7 @@ def diff(x, /, *, axis=-1, n=1, prepend=None, append=None):
 
 
 def searchsorted(x1, x2, /, *, side="left", sorter=None):
-    """Where to insert values into a sorted vector so that it stays sorted, int64; reads both.
+    """Where to insert values into a sorted vector so that it stays sorted, int64; on the CPU it reads both.
 
     Args:
         x1: the sorted vector (or one that `sorter`, a vector of positions, sorts).
@@ -209,8 +209,25 @@ def searchsorted(x1, x2, /, *, side="left", sorter=None):
     x1, x2 = ag.asarray(x1), ag.asarray(x2)
     if x1.ndim != 1:
         raise ValueError(f"searchsorted: x1 has shape {x1.shape}; expected one axis")
+    if x1.device != "cpu":
+        return _searched(x1 if sorter is None else x1[ag.asarray(sorter, device=x1.device)], x2, side)
     order = None if sorter is None else np.asarray(sorter)
     return ag.tensor(np.searchsorted(x1.numpy(), x2.numpy(), side, order), device=x1.device)
+
+
+def _searched(x1, x2, side):
+    """`searchsorted` where the tensors lie: the part in which each value belongs is halved until nothing is left of it."""
+    # NaNs are sorted behind everything else.
+    is_nan, reached = ag.isnan(x2), x1.shape[0]
+    low = ag.zeros(x2.shape, dtype="int64", device=x1.device)
+    high = low + reached
+    for _ in range(reached.bit_length()):
+        is_open, middle = low < high, (low + high) // 2
+        at = x1[ag.minimum(middle, reached - 1)]
+        is_before = (at < x2) | (is_nan & ~ag.isnan(at)) if side == "left" else (at <= x2) | is_nan
+        low = ag.where(is_open & is_before, middle + 1, low)
+        high = ag.where(is_open & ~is_before, middle, high)
+    return low
 
 
 class _NamespaceInfo:

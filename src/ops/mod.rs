@@ -9,6 +9,7 @@ pub mod index;
 pub mod indexing;
 pub mod matmul;
 pub mod movement;
+pub mod nonzero;
 pub mod norm;
 pub mod random;
 pub mod reduce;

@@ -3,12 +3,14 @@ use super::arguments::{Checked, Int, array, check_count, count, digits, operand,
 use super::convert::{DTypeArg, from_array};
 use super::export;
 use super::tensor::{PyTensor, wrap_all};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::graph::Tensor;
 use crate::ops::create::from_i64;
 use crate::ops::index;
 use crate::ops::indexing::{Index, getitem, setitem};
-use crate::ops::view::{move_axis, reshape_to};
+use crate::ops::nonzero::{places, ranks};
+use crate::ops::view::{move_axis, narrow, reshape_to};
 use crate::shape::{self, Shape};
 use numpy::{PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
@@ -88,7 +90,22 @@ fn tensor_item(py: Python<'_>, t: Tensor) -> PyResult<Index> {
     if t.dtype() != DType::Bool {
         return Ok(Index::Array(t));
     }
-    mask_item(&export::numpy(py, &t)?)
+    if t.rank() == 0 {
+        return mask_item(&export::numpy(py, &t)?);
+    }
+    Ok(Index::Mask { shape: Shape::from_slice(t.shape()), indices: positions_in(py, &t)? })
+}
+
+/// Where a tensor is not 0. On a device they are found there, and their number is all that is read.
+fn positions_in(py: Python<'_>, t: &Tensor) -> PyResult<Vec<Tensor>> {
+    if t.elems() == 0 || t.device().is_none_or(Device::is_cpu) {
+        return positions(&export::numpy(py, t)?);
+    }
+    let (truth, so_far) = ranks(t)?;
+    let _held = wrap_all([truth.clone(), so_far.clone()]);
+    let last = narrow(&so_far, 0, t.elems() - 1, t.elems())?;
+    let count = export::numpy(py, &last)?.call_method0("item")?.extract()?;
+    Ok(places(t.shape(), &truth, &so_far, count)?)
 }
 
 /// A boolean NumPy array as an index.
@@ -271,7 +288,7 @@ pub fn nonzero<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     if x.rank() == 0 {
         return Err(PyValueError::new_err("nonzero: got a tensor without axes; expected at least one"));
     }
-    PyTuple::new(py, wrap_all(positions(&export::numpy(py, &x)?)?))
+    PyTuple::new(py, wrap_all(positions_in(py, &x)?))
 }
 
 /// Iterates over the first axis.
