@@ -279,3 +279,51 @@ def test_T15_what_was_read_by_name_does_not_cut_later_plans():
         predict().item()
         misses.append(ag.plan_cache_stats().misses)
     assert len(set(misses[1:])) == 1, misses
+
+
+@pytest.mark.promise("T15", "U01")
+@pytest.mark.parametrize("keeps_gradient", [False, True])
+def test_T15_a_backward_pass_that_fails_keeps_no_parameter_alive(keeps_gradient):
+    """What could not be computed needs its leaf, whose gradient it is."""
+
+    def fail():
+        w = ag.param(np.ones((1000, 10), np.float32))
+        with ag.grad_tape():
+            loss = (w[ag.tensor([1, 5000])] ** 2).sum()
+        with pytest.raises(IndexError, match="out of range"):
+            loss.backward()
+        gradient = w.grad
+        with pytest.raises(IndexError, match="out of range"):
+            gradient.numpy()
+        return gradient if keeps_gradient else None
+
+    before = active()
+    for _ in range(3):
+        kept = fail()
+        if keeps_gradient:
+            # Whoever holds the gradient holds its recipe, and hears again why it has no value.
+            assert active() > before
+            with pytest.raises(IndexError, match="out of range"):
+                kept.numpy()
+        del kept
+        gc.collect()
+        assert active() == before
+
+
+@pytest.mark.promise("T05", "T15")
+def test_T15_the_gradient_belongs_to_a_leaf_through_every_object_of_it():
+    w = ag.param([1.0, 2.0])
+    with ag.grad_tape():
+        same = ag.checkpoint(lambda x: x, w)
+        loss = (same * 3).sum()
+    loss.backward()
+    del same
+    assert w.grad.tolist() == [3.0, 3.0]
+    w.assign_([5.0, 6.0])
+    gradient = w.grad
+    gradient += 1
+    assert w.grad.tolist() == [4.0, 4.0]
+    del w
+    assert gradient.tolist() == [4.0, 4.0]
+    gradient += 1
+    assert gradient.tolist() == [5.0, 5.0]

@@ -129,6 +129,28 @@ FAILURES = {
         """,
         {"AGTAPE_NO_INT64": "1"},
     ),
+    "another adapter is lost": (
+        """
+        x, other = ag.ones(3, device="gpu"), ag.param([1.0, 2.0], device="gpu:1")
+        beside_host = ag.ones(2, device="cpu") * 3
+        ag.eval(x, other, beside_host)
+        handles = [other.handle, beside_host.handle]
+        pending, beside = x * 2, other * 2
+        _core.inject_fault("lose", 0)
+        fails(pending.numpy, ag.DeviceError, "gpu was lost")
+        check()
+        with ag.grad_tape():
+            loss = (other * other).sum()
+        loss.backward()
+        assert other.grad.tolist() == [2.0, 4.0] and beside.tolist() == [2.0, 4.0]
+        fails(lambda: (x.to("gpu:1") + 1).numpy(), ag.DeviceError, "gpu was lost")
+        ag.reset("gpu")
+        assert all(handle.is_valid for handle in handles) and not x.handle.is_valid
+        assert (other + ag.ones(2, device="gpu").to("gpu:1")).tolist() == [2.0, 3.0]
+        fails(pending.numpy, RuntimeError, "stale handle")
+        """,
+        {"AGTAPE_GPU_COPIES": "2"},
+    ),
     "a refused command": (
         """
         x = ag.arange(8, dtype="float32", device="gpu")
@@ -181,3 +203,34 @@ def test_R09_a_device_that_is_lost_at_any_submission_of_a_step_leaves_the_host_w
             np.testing.assert_array_equal(p.numpy(), array)
     assert failures >= 4
     assert (ag.ones(2, device="gpu") * 2).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.promise("G07")
+def test_G07_a_forked_process_trains_on_the_cpu_whatever_waits_on_the_device():
+    done = run_python(
+        """
+        import os
+        import agtape as ag
+
+        x, host = ag.ones(3, device="gpu"), ag.param([1.0, 2.0], device="cpu")
+        ag.eval(x)
+        pending = x * 2
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                with ag.grad_tape():
+                    loss = (host * host).sum()
+                loss.backward()
+                ag.optim.SGD([host], lr=0.5).step()
+                assert host.tolist() == [0.0, 0.0]
+                try:
+                    pending.numpy()
+                except ag.DeviceError as error:
+                    status = 7 if "spawn" in str(error) else 2
+            finally:
+                os._exit(status)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), pending.tolist())
+        """
+    )
+    assert done == "7 [2.0, 2.0, 2.0]\n"

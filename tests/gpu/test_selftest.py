@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import agtape as ag
 import numpy as np
@@ -37,6 +38,39 @@ def test_G01_every_type_is_tried():
         for op in TRIED
     }
     assert all(found == set(typed_cases.ALL) for found in typed.values()), typed
+
+
+# The ops of each family of kernels that src/backend/gpu has.
+FAMILIES = {
+    "arg_extreme": {"argmax", "argmin"},
+    "cross_entropy": {"cross_entropy"},
+    "generate": {"full", "arange"},
+    "indexing": {"gather", "take_along_axis"},
+    "matmul": {"matmul"},
+    "movement": {"concat", "slice_assign"},
+    "norm": {"layer_norm", "rms_norm"},
+    "random": {"uniform", "randint", "normal"},
+    "scan": {"cumsum", "cumprod"},
+    "scatter": {"scatter_add", "scatter_along_axis", "index_put"},
+    "softmax": {"softmax", "log_softmax"},
+    "sort": {"sort"},
+    "update": {"sgd", "sgd_momentum", "adam"},
+    # Generated ones.
+    "fused": {"multiply"},
+    "reduce": {"sum"},
+}
+
+
+@pytest.mark.promise("G01")
+def test_G01_an_op_of_every_family_is_tried_at_2_to_the_24():
+    folder = Path(__file__).resolve().parent.parent.parent / "src/backend/gpu/family"
+    # `rows` is what softmax, norms and cross entropy have in common.
+    files = {path.stem for path in folder.glob("*.rs")} - {"mod", "tests", "rows"}
+    assert files == set(FAMILIES) - {"fused", "reduce"}
+    large = {op for case in cases.all_cases() if case.is_large for op in case.ops}
+    assert not [family for family, ops in FAMILIES.items() if not ops & large]
+    beyond = {op for case in cases.all_cases() for op in case.ops if case.most > 32_768 or case.is_large}
+    assert not [family for family, ops in FAMILIES.items() if not ops & beyond]
 
 
 @pytest.mark.promise("G03")

@@ -182,6 +182,8 @@ def network():
             )
     batched = lambda rng, n: [spread(rng, (5, 3, 17, 20)), spread(rng, (3, 20, 9))]
     yield Case("matmul batches", ("matmul",), batched, ag.matmul, "product", most=1)
+    square = lambda rng, n: [spread(rng, (round(n**0.5), 16)), spread(rng, (16, round(n**0.5)))]
+    yield Case("matmul square", ("matmul",), square, ag.matmul, "product", True)
     yield Case("matmul large", ("matmul",), lambda rng, n: [spread(rng, (512, 512))] * 2, ag.matmul, "product", most=1)
     for width in (16, 768):
         rows = lambda rng, n, w=width: [spread(rng, (rows_of(n, w), w)), positive(rng, w), spread(rng, w)]
@@ -192,7 +194,7 @@ def network():
         yield gradient_case(f"layer_norm gradient {width}", ("layer_norm_gradient",), layer, rows, "product")
         yield gradient_case(f"rms_norm gradient {width}", ("rms_norm_gradient",), root, rows, "product")
     labelled = lambda rng, n: [spread(rng, (rows_of(n, 100), 100)), rng.integers(0, 100, rows_of(n, 100))]
-    yield Case("cross_entropy", ("cross_entropy",), labelled, nn.cross_entropy, "sum")
+    yield Case("cross_entropy", ("cross_entropy",), labelled, nn.cross_entropy, "sum", True)
     yield gradient_case("cross_entropy gradient", ("cross_entropy_gradient",), nn.cross_entropy, labelled, "function")
 
 
@@ -211,13 +213,16 @@ def movement():
     yield Case(
         "concat",
         ("concat",),
-        lambda rng, n: [spread(rng, (n, 3)), spread(rng, (n, 5))],
+        lambda rng, n: [spread(rng, (rows_of(n, 8), 3)), spread(rng, (rows_of(n, 8), 5))],
         lambda a, b: ag.concat([a, b], axis=1),
+        is_large=True,
     )
     indexed = lambda rng, n: [spread(rng, (100, rows_of(n, 100))), rng.integers(-100, 100, 90)]
     yield Case("gather", ("gather",), indexed, lambda x, i: x[i], is_large=True)
     added = lambda rng, n: [*indexed(rng, n), spread(rng, (90, rows_of(n, 100)))]
-    yield Case("scatter_add", ("scatter_add",), added, lambda x, i, v: ag.index_add(x, 0, i.remainder(100), v), "sum")
+    yield Case(
+        "scatter_add", ("scatter_add",), added, lambda x, i, v: ag.index_add(x, 0, i.remainder(100), v), "sum", True
+    )
     yield Case(
         "embedding gradient", ("scatter_add",), indexed, lambda x, i: gradient_of(lambda t, j: t[j], x, i), "product"
     )
@@ -253,7 +258,7 @@ def generators():
     """Cases of what is made from nothing: `device` is where the empty input lies."""
     here = lambda rng, n: [np.zeros(n, np.float32)]
     yield Case("full", ("full",), here, lambda x: ag.full(x.shape, 2.5, device=x.device))
-    yield Case("arange", ("arange",), here, lambda x: ag.arange(x.size, device=x.device))
+    yield Case("arange", ("arange",), here, lambda x: ag.arange(x.size, device=x.device), is_large=True)
     for name, call, family in (
         ("uniform", lambda x: ag.rand(x.shape, device=x.device), "exact"),
         ("randint", lambda x: ag.randint(-5, 1000, x.shape, device=x.device), "exact"),
