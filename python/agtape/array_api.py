@@ -170,19 +170,22 @@ def diff(x, /, *, axis=-1, n=1, prepend=None, append=None):
         prepend, append: tensors put before and after x first.
 
     Raises:
-        ValueError: n is negative, or the axis does not exist.
+        ValueError: n is negative, or the axis does not exist; TypeError: something is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.diff(ag.tensor([1, 4, 9])).tolist()
     [3, 5]
     """
     n, axis = as_int("diff", "n", n, least=0), as_int("diff", "axis", axis)
+    x = _array("diff", "x", x)
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"diff: axis {axis} is out of range for {x.ndim} dimension(s); expected one that x has")
     if n == 0:
-        return ag.asarray(x)
-    parts = [ag.asarray(part) for part in (prepend, x, append) if part is not None]
+        return x
+    parts = [part if part is x else _array("diff", "a part", part) for part in (prepend, x, append) if part is not None]
     x = ag.concat(parts, axis=axis) if len(parts) > 1 else parts[0]
     # From so many differences on there is none left.
-    for _ in range(min(n, x.shape[axis]) if -x.ndim <= axis < x.ndim else 1):
+    for _ in range(min(n, x.shape[axis])):
         rows = ag.moveaxis(x, axis, 0)
         step = rows[1:] != rows[:-1] if x.dtype == ag.bool_ else rows[1:] - rows[:-1]
         x = ag.moveaxis(step, 0, axis)
@@ -198,7 +201,7 @@ def searchsorted(x1, x2, /, *, side="left", sorter=None):
         side: "left" or "right" of equal values.
 
     Raises:
-        ValueError: side is another word, or x1 has not one axis.
+        ValueError: side is another word, or x1 has not one axis; TypeError: something is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.searchsorted(ag.tensor([1, 2, 4]), ag.tensor([2, 3])).tolist()
@@ -206,7 +209,7 @@ def searchsorted(x1, x2, /, *, side="left", sorter=None):
     """
     if side not in ("left", "right"):
         raise ValueError(f"searchsorted: side is {side!r}; expected 'left' or 'right'")
-    x1, x2 = ag.asarray(x1), ag.asarray(x2)
+    x1, x2 = _array("searchsorted", "x1", x1), _array("searchsorted", "x2", x2)
     if x1.ndim != 1:
         raise ValueError(f"searchsorted: x1 has shape {x1.shape}; expected one axis")
     if x1.device != "cpu":
@@ -272,8 +275,15 @@ def _dtype(op, value):
         raise TypeError(f"{op}: {error}") from None
 
 
+def _array(op, name, value):
+    try:
+        return ag.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{op}: {name} is {type(value).__name__}; expected a tensor or an array") from error
+
+
 def _cumulative(op, function, first, x, axis, dtype, include_initial):
-    x = ag.asarray(x)
+    x = _array(op, "x", x)
     if axis is None:
         if x.ndim != 1:
             raise ValueError(f"{op}: the tensor has shape {x.shape}; expected an axis, or a vector")

@@ -46,6 +46,10 @@ class _Indexed(Module):
 
     def extend(self, modules):
         """Add modules at the end; returns this container."""
+        if not isinstance(modules, Iterable):
+            raise TypeError(
+                f"{type(self).__name__}: modules is {type(modules).__name__}; expected an iterable of modules"
+            )
         for module in modules:
             self.append(module)
         return self
@@ -230,5 +234,10 @@ class ModuleDict(Module):
 
     def update(self, modules):
         """Add the modules of a mapping or of pairs."""
-        for name, module in modules.items() if isinstance(modules, Mapping) else modules:
+        pairs = list(modules.items()) if isinstance(modules, Mapping) else modules
+        if isinstance(pairs, str) or not isinstance(pairs, Iterable):
+            raise TypeError(
+                f"ModuleDict: modules is {type(modules).__name__}; expected a mapping from names to modules, or pairs"
+            )
+        for name, module in pairs:
             self.add_module(name, module)

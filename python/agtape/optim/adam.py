@@ -30,12 +30,17 @@ class Adam(Optimizer):
     _live = ("lr", "betas", "eps", "weight_decay")
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, *, maximize=False):
-        super().__init__(params, dict(lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, maximize=maximize))
+        betas = tuple(betas) if isinstance(betas, (tuple, list)) else betas
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize))
 
     def _check_settings(self, group):
         super()._check_settings(group)
         betas = group["betas"]
-        if len(betas) != 2 or not all(hasattr(b, "__float__") and 0 <= b < 1 for b in betas):
+        if (
+            not isinstance(betas, (tuple, list))
+            or len(betas) != 2
+            or not all(hasattr(b, "__float__") and 0 <= b < 1 for b in betas)
+        ):
             raise ValueError(f"{self._name()}: betas is {betas!r}; expected two numbers from 0 to below 1")
 
     def _first_state(self, group):

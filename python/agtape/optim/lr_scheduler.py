@@ -74,6 +74,10 @@ class LambdaLR(LRScheduler):
     """
 
     def __init__(self, optimizer, lr_lambda, last_epoch=-1):
+        if not callable(lr_lambda):
+            raise TypeError(
+                f"LambdaLR: lr_lambda is {type(lr_lambda).__name__}; expected a function of the number of steps"
+            )
         self.lr_lambda = lr_lambda
         super().__init__(optimizer, last_epoch)
 
@@ -175,11 +179,15 @@ class SequentialLR(LRScheduler):
 
     def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
         milestones = as_ints("SequentialLR", "milestones", milestones)
+        if not isinstance(schedulers, (tuple, list)):
+            raise TypeError(f"SequentialLR: schedulers is {type(schedulers).__name__}; expected a list of schedules")
         if len(milestones) != len(schedulers) - 1 or list(milestones) != sorted(milestones):
             raise ValueError(
                 f"SequentialLR: {len(schedulers)} schedules and milestones {milestones!r}; expected rising milestones, one "
                 "fewer than schedules"
             )
+        if not all(isinstance(s, LRScheduler) for s in schedulers):
+            raise TypeError("SequentialLR: something in schedulers is no schedule; expected schedules of one optimizer")
         if any(s.optimizer is not optimizer for s in schedulers):
             raise ValueError("SequentialLR: a schedule is of another optimizer; expected the same for all")
         self.schedulers, self.milestones = list(schedulers), list(milestones)

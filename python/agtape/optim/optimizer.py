@@ -1,7 +1,7 @@
 """Owns `Optimizer`: parameter groups, state, saving and loading; each optimizer adds its own update."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import agtape as ag
 from agtape import _core
@@ -39,6 +39,10 @@ class Optimizer:
             raise TypeError(
                 f"{self._name()}: params is one {type(params).__name__}; expected an iterable (put it in a list)"
             )
+        if not isinstance(params, Iterable):
+            raise TypeError(
+                f"{self._name()}: params is {type(params).__name__}; expected an iterable of leaves or of groups"
+            )
         groups = list(params)
         if not groups:
             raise ValueError(f"{self._name()}: params is empty; expected at least one leaf")
@@ -73,6 +77,10 @@ class Optimizer:
             )
         group = {**self.defaults, **param_group}
         given = group["params"]
+        if not isinstance(given, (Tensor, Iterable)):
+            raise TypeError(
+                f"{self._name()}: a group's params is {type(given).__name__}; expected a leaf or an iterable of them"
+            )
         group["params"] = [given] if isinstance(given, Tensor) else list(given)
         seen = {id(p) for g in self.param_groups for p in g["params"]}
         for p in group["params"]:
