@@ -1,23 +1,12 @@
-// Products of halves: rows of the left and columns of the right operand are scaled by powers of two, so that their largest magnitudes,
-// which a reduction found before, lie just below 2^15; the results are scaled back.
+// Results of products of scaled halves are scaled back.
 var<workgroup> special: atomic<u32>;
 
-// Of a magnitude: the exponent field of the power of two; 255 where it is no number.
-fn field_of(magnitude: f32) -> u32 {
-    let field = (bitcast<u32>(magnitude) >> 23u) & 255u;
-    return select(min(268u - field, 253u), 255u, field == 255u);
-}
-
 fn a_field(item: u32, row: u32) -> u32 {
-    return field_of(load_a_max(p.a_max_at + item * p.m + min(row, p.m - 1u)));
+    return field_of(load_a_max(p.a_max_at + item * p.a_each * p.m + min(row, p.m - 1u)));
 }
 
 fn b_field(item: u32, column: u32) -> u32 {
-    return field_of(load_b_max(p.b_max_at + item * p.n + min(column, p.n - 1u)));
-}
-
-fn power_of(field: u32) -> f32 {
-    return bitcast<f32>(field << 23u);
+    return field_of(load_b_max(p.b_max_at + item * p.b_each * p.n + min(column, p.n - 1u)));
 }
 
 // In two steps of one direction: what is between is no smaller than the smallest and no larger than the largest of v and the result.

@@ -74,6 +74,11 @@ IN_ANOTHER_PROCESS = """
     exact = exact, 2 * exact @ w.T.astype(np.float64), x.T.astype(np.float64) @ (2 * exact)
     for word in ("highest", "high"):
         print(*(np.linalg.norm(f - e) / np.linalg.norm(e) for f, e in zip(step(word), exact)))
+    for dtype in ("float16", "bfloat16"):
+        a, b = (ag.tensor(z, device="gpu").astype(dtype) for z in (x, w))
+        p, q = (z.numpy().astype(np.float64) for z in (a, b))
+        y = (a @ b).numpy().astype(np.float64)
+        print(np.linalg.norm(y - p @ q) / np.linalg.norm(p @ q))
 """
 
 
@@ -84,8 +89,21 @@ def test_G01_products_by_fragments_and_their_gradients_are_as_exact_as_their_pre
     script = textwrap.dedent(IN_ANOTHER_PROCESS)
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    highest, high = ([float(e) for e in line.split()] for line in done.stdout.splitlines())
+    highest, high, (half,), (short,) = ([float(e) for e in line.split()] for line in done.stdout.splitlines())
     assert max(highest) < 5e-7, highest
     assert max(high) < 2e-3, high
     # Forward and both gradients really are of halves.
     assert min(high) > 1e-5, high
+    # Sums in f32, rounded once.
+    assert half < 5e-4 and short < 4e-3, (half, short)
+
+
+@pytest.mark.promise("U01")
+@pytest.mark.parametrize("given", ["yes", "128,128,32,64", "128,128,32,64,48"])
+def test_U01_a_block_that_is_none_is_refused_with_what_is_one(given):
+    script = "import agtape as ag\nag.eval(ag.ones(2, device='gpu'))"
+    environment = {**os.environ, "AGTAPE_COOPERATIVE": given}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "ValueError" in done.stderr and "AGTAPE_COOPERATIVE" in done.stderr and given in done.stderr
+    assert "128,128,32,64,32" in done.stderr

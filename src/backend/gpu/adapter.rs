@@ -1,6 +1,6 @@
 //! Which adapters there are, in the order in which they are numbered: real ones first, the fastest kind before the others.
 use std::sync::LazyLock;
-use wgpu::{Adapter, Backends, CooperativeScalarType, DeviceType, Instance, InstanceDescriptor, InstanceFlags};
+use wgpu::{Adapter, Backends, DeviceType, Instance, InstanceDescriptor, InstanceFlags};
 
 /// What is known of an adapter without opening it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,14 +70,4 @@ pub(super) fn describe(adapter: &Adapter) -> AdapterInfo {
         },
         is_software: info.device_type == DeviceType::Cpu,
     }
-}
-
-/// Whether an adapter multiplies fragments as shaders want it: 16 x 16 halves into sums in f32, by subgroups that always have 32 threads.
-pub(super) fn has_cooperative_matrices(adapter: &Adapter) -> bool {
-    let info = adapter.get_info();
-    let fits = |p: &wgpu::CooperativeMatrixProperties| {
-        let types = (p.ab_type, p.cr_type) == (CooperativeScalarType::F16, CooperativeScalarType::F32);
-        types && (p.m_size, p.n_size, p.k_size) == (16, 16, 16)
-    };
-    (info.subgroup_min_size, info.subgroup_max_size) == (32, 32) && adapter.cooperative_matrix_properties().iter().any(fits)
 }

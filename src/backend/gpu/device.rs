@@ -1,6 +1,6 @@
 //! An open device: its queue, limits, buffers, and what it reported.
-use super::adapter::{AdapterInfo, adapters, describe, has_cooperative_matrices};
-use super::catalog::matrix::Fragments;
+use super::adapter::{AdapterInfo, adapters, describe};
+use super::cooperative;
 use super::launch::Caps;
 use super::pipeline::Pipelines;
 use super::refusal::{guarded, refusal};
@@ -24,9 +24,6 @@ use wgpu::{BufferDescriptor, BufferUsages, Features, Limits, PollType, Submissio
 const SPIN: Duration = Duration::from_micros(300);
 /// What failed, in messages.
 const SUBMISSION: &str = "a submission failed";
-/// The environment variable that lets products use cooperative matrices where the adapter has them; off unless set. "scalar": as they
-/// would, but by threads.
-const COOPERATIVE: &str = "AGTAPE_COOPERATIVE";
 /// Plans that may be under way at once.
 const MAX_FLIGHTS: usize = 2;
 
@@ -138,7 +135,7 @@ fn features(available: Features) -> Features {
     ];
     let optional = switches.iter().fold(Features::PIPELINE_CACHE, |all, &(_, feature)| all | feature);
     let mut features = available & (Features::IMMEDIATES | optional);
-    if is_on(COOPERATIVE) {
+    if is_on(cooperative::SWITCH) {
         features |= available & Features::EXPERIMENTAL_COOPERATIVE_MATRIX;
     }
     for (variable, feature) in switches {
@@ -155,28 +152,6 @@ fn max_bytes(limits: &Limits) -> usize {
     buffer.min(usize::try_from(limits.max_storage_buffer_binding_size).unwrap_or(usize::MAX)) & !3
 }
 
-/// Who multiplies fragments, if the switch is on: the hardware, or, where it is told to be so for a test, threads.
-fn fragments(adapter: &wgpu::Adapter, features: Features) -> Option<Fragments> {
-    if !features.contains(Features::SHADER_F16) {
-        return None;
-    }
-    if std::env::var(COOPERATIVE).is_ok_and(|v| v == "scalar") {
-        return Some(Fragments::Scalar);
-    }
-    let is_on = features.contains(Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
-    (is_on && has_cooperative_matrices(adapter)).then_some(Fragments::Cooperative)
-}
-
-/// What is told to the library for features that wgpu calls experimental, where one is used.
-fn experiments(features: Features) -> wgpu::ExperimentalFeatures {
-    if features.contains(Features::EXPERIMENTAL_COOPERATIVE_MATRIX) {
-        // SAFETY: shaders read and write fragments within workgroup memory that they declare, in control flow that is the same for all.
-        unsafe { wgpu::ExperimentalFeatures::enabled() }
-    } else {
-        wgpu::ExperimentalFeatures::disabled()
-    }
-}
-
 impl Gpu {
     fn open(index: usize) -> Result<Gpu> {
         let adapter = &adapters()[index];
@@ -191,7 +166,7 @@ impl Gpu {
             label: Some("agtape"),
             required_features: features,
             required_limits: limits.clone(),
-            experimental_features: experiments(features),
+            experimental_features: cooperative::experiments(features),
             memory_hints: wgpu::MemoryHints::MemoryUsage,
             trace: wgpu::Trace::Off,
         }));
@@ -216,7 +191,8 @@ impl Gpu {
             workgroup_bytes: limits.max_compute_workgroup_storage_size,
             max_bytes: max_bytes(&limits),
             is_software: info.is_software,
-            fragments: fragments(adapter, features),
+            fragments: cooperative::fragments(adapter, features),
+            block: cooperative::block()?,
         };
         let pipelines = Pipelines::new(&device, &name, &raw, features);
         let tickets = guarded(&device, &name, "no room for the word of refused values", || Tickets::new(&device))?;

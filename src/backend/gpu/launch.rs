@@ -1,6 +1,6 @@
 //! Launches as data: the dispatches that one kernel of a plan becomes, with what each binds and which numbers it is given.
 use super::bits::packing;
-use super::catalog::matrix::Fragments;
+use super::catalog::matrix::{Block, Fragments};
 use super::codegen;
 pub use super::derive::Derived;
 use super::text::{Elem, Source};
@@ -34,8 +34,10 @@ pub struct Caps {
     pub max_bytes: usize,
     /// A processor that plays a GPU: small tiles.
     pub is_software: bool,
-    /// Who multiplies large products of f32 by fragments, if anybody does.
+    /// Who multiplies large products of floats by fragments, if anybody does.
     pub fragments: Option<Fragments>,
+    /// The block that they take where it fits, in place of those of the table.
+    pub block: Option<Block>,
 }
 
 impl Caps {

@@ -8,6 +8,7 @@ mod catalog;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod check;
 mod codegen;
+mod cooperative;
 mod derive;
 mod device;
 mod epilogue;

@@ -32,6 +32,8 @@ pub enum Elem {
     F32x4,
     /// 4-byte elements as bits, in vectors like these.
     Wordx4,
+    /// IEEE half precision as the adapter stores it, four in a vector that moves at once; loads as f32.
+    Halfx4,
     /// The counter of values that a kernel refused.
     Flag,
 }
@@ -48,6 +50,7 @@ impl Elem {
             Elem::F16 | Elem::BF16 | Elem::Bits16 | Elem::U8 | Elem::Bool | Elem::Word => "u32",
             Elem::F32x4 => "vec4<f32>",
             Elem::Wordx4 => "vec4<u32>",
+            Elem::Halfx4 => "vec4<f16>",
             Elem::Flag => "atomic<u32>",
         }
     }
@@ -55,7 +58,7 @@ impl Elem {
     /// The type that loading gives.
     pub const fn loaded(self) -> &'static str {
         match self {
-            Elem::F32 | Elem::F16 | Elem::Half | Elem::BF16 | Elem::F32x4 => "f32",
+            Elem::F32 | Elem::F16 | Elem::Half | Elem::BF16 | Elem::F32x4 | Elem::Halfx4 => "f32",
             Elem::I32 | Elem::U8 | Elem::Bool => "i32",
             Elem::I64 => "i64",
             Elem::Pair => "vec2<u32>",
@@ -173,7 +176,7 @@ impl Source {
     /// The whole text. `is_shared` says that one buffer is read and written in a dispatch: then every binding must be writable.
     pub fn text(&self, is_shared: bool) -> String {
         let mut out = String::with_capacity(self.body.len() + 512);
-        if self.bindings.iter().any(|b| b.elem.stored() == "f16") && !self.enables.contains(&"f16") {
+        if self.bindings.iter().any(|b| b.elem.stored().contains("f16")) && !self.enables.contains(&"f16") {
             out.push_str("enable f16;\n");
         }
         for extension in self.enables {
@@ -214,6 +217,7 @@ fn load(out: &mut String, b: &Binding) {
         Elem::F32 | Elem::MovedHalf | Elem::I32 | Elem::I64 | Elem::Pair | Elem::Word => format!("return {n}[i];"),
         Elem::F32x4 | Elem::Wordx4 => format!("return {n}[i >> 2u][i & 3u];"),
         Elem::Half => format!("return f32({n}[i]);"),
+        Elem::Halfx4 => format!("return f32({n}[i >> 2u][i & 3u]);"),
         Elem::F16 => format!("return unpack2x16float({n}[i >> 1u])[i & 1u];"),
         Elem::BF16 => format!("return bitcast<f32>(select({n}[i >> 1u] << 16u, {n}[i >> 1u] & 0xffff0000u, (i & 1u) == 1u));"),
         Elem::Bits16 => format!("return ({n}[i >> 1u] >> (16u * (i & 1u))) & 0xffffu;"),

@@ -79,16 +79,14 @@ impl<'a> To<'a> {
                 table.clone_from(&epilogue.table);
             }
         }
-        let (source, unaligned) = (plan.source.clone(), plan.unaligned.clone());
-        steps.push(Dispatch { source, unaligned, slots, words, table, groups, unless_in_place: None });
+        steps.push(Dispatch { source: plan.source.clone(), unaligned: None, slots, words, table, groups, unless_in_place: None });
     }
 }
 
 /// What runs a product: the shader, the tiles down and over, the parts of its sums and their length; what the shader binds and is given
-/// besides the operands and their numbers, and what takes its place where these do not begin at a multiple of 16 bytes.
+/// besides the operands and their numbers.
 struct Plan {
     source: Source,
-    unaligned: Option<Box<Source>>,
     tiles: [usize; 2],
     splits: usize,
     span: usize,
@@ -98,7 +96,7 @@ struct Plan {
 
 impl Plan {
     fn new(source: Source, tiles: [usize; 2], splits: usize, span: usize) -> Plan {
-        Plan { source, unaligned: None, tiles, splits, span, slots: Vec::new(), words: Vec::new() }
+        Plan { source, tiles, splits, span, slots: Vec::new(), words: Vec::new() }
     }
 }
 

@@ -1,7 +1,12 @@
 //! What is done with fragments, as WGSL: by the hardware's cooperative matrices, or by loops of threads that any adapter runs.
-use super::operand::Operand;
-use super::{Draft, SIDE, STAGE_PITCH};
+use super::block::REST;
+use super::operand::{Operand, names};
+use super::{Draft, Parts, SIDE, STAGE_PITCH};
 use std::fmt::Write;
+use std::ops::Range;
+
+/// Sums with their rests that a subgroup computes side by side: while one waits for the hardware another goes on.
+const BESIDE: usize = 2;
 
 /// Who multiplies fragments.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -25,13 +30,13 @@ impl Fragments {
 impl Draft {
     /// Functions and constants.
     pub(super) fn prelude(&self, out: &mut String) {
+        if self.parts == Parts::HighAndLow {
+            out.push_str(REST);
+        }
         if self.fragments == Fragments::Cooperative {
             return;
         }
-        let ([a_row, a_term], [b_column, b_term]) = (self.a.steps(), self.b.steps());
-        for (name, value) in [("A_ROW", a_row), ("A_TERM", a_term), ("B_COLUMN", b_column), ("B_TERM", b_term)] {
-            let _ = writeln!(out, "const {name}: u32 = {value}u;");
-        }
+        let _ = writeln!(out, "const A_PITCH: u32 = {}u;\nconst B_PITCH: u32 = {}u;", self.a.pitch(), self.b.pitch());
         out.push_str(include_str!("../../../../../shaders/matrix_scalar.wgsl"));
         let multiply = include_str!("../../../../../shaders/matrix_scalar_multiply.wgsl");
         let all = [("high", "high"), ("low", "high"), ("high", "low")];
@@ -72,56 +77,64 @@ impl Draft {
         };
     }
 
-    /// Adds the products of the terms from `k` on, as many as a fragment has, to the fragments `sums`, for each pair of parts in order.
-    pub(super) fn multiply_add(&self, out: &mut String, sums: char, k: usize, pairs: &[(&str, &str)]) {
+    /// Adds the products of the terms from `k` on, as many as a fragment has, to the sums. Hardware cuts low bits off where a sum is large:
+    /// sums with their rests begin at 0, and are added up by additions that round. Each fragment is read once.
+    pub(super) fn multiply_add(&self, out: &mut String, k: usize) {
         let (down, over) = (self.block.own_rows / SIDE, self.block.own_cols / SIDE);
-        out.push_str("        {\n");
-        for i in 0..down {
-            self.place(out, &self.a, i, k);
-        }
+        (0..down).for_each(|i| self.read(out, &self.a, i, k));
         for j in 0..over {
-            self.place(out, &self.b, j, k);
-            if self.fragments == Fragments::Cooperative {
-                let has = |part: &&str| pairs.iter().any(|pair| pair.1 == *part);
-                ["high", "low"].iter().filter(|part| has(part)).for_each(|part| read(out, &self.b, part, j));
-            }
-            for (left, right) in pairs {
-                for i in 0..down {
-                    let _ = match self.fragments {
-                        Fragments::Cooperative => {
-                            if j == 0 {
-                                read(out, &self.a, left, i);
-                            }
-                            writeln!(
-                                out,
-                                "            {sums}{i}_{j} = coopMultiplyAdd(a_{left}{i}, b_{right}{j}, {sums}{i}_{j});"
-                            )
-                        }
-                        Fragments::Scalar => {
-                            writeln!(out, "            multiply_{left}_{right}(a_at{i}, b_at{j}, lane, &{sums}{i}_{j});")
-                        }
-                    };
+            self.read(out, &self.b, j, k);
+            match self.parts {
+                Parts::High => (0..down).for_each(|i| self.multiply_pair(out, ("high", i), ("high", j), &format!("c{i}_{j}"))),
+                Parts::HighAndLow => {
+                    for first in (0..down).step_by(BESIDE) {
+                        self.add_with_rests(out, first..down.min(first + BESIDE), j);
+                    }
                 }
             }
         }
-        out.push_str("        }\n");
     }
 
-    /// Says where a fragment of an operand begins in workgroup memory: in a `let`, since translators want pointers' parts named.
-    fn place(&self, out: &mut String, of: &Operand, index: usize, k: usize) {
-        let (name, [across, along]) = (of.name, of.steps());
-        let start = if name == 'a' { "down" } else { "across" };
-        let _ = writeln!(out, "            let {name}_at{index} = ({start} + {}u) * {across}u + {}u;", index * SIDE, k * along);
+    /// Adds the products of some fragments of a and one of b, with their rests.
+    fn add_with_rests(&self, out: &mut String, rows: Range<usize>, j: usize) {
+        for i in rows.clone() {
+            let _ = writeln!(out, "            var d{i}_{j} = {};", self.zero());
+        }
+        for (left, right) in [("low", "high"), ("high", "low")] {
+            rows.clone().for_each(|i| self.multiply_pair(out, (left, i), (right, j), &format!("d{i}_{j}")));
+        }
+        rows.clone().for_each(|i| self.scale(out, &format!("d{i}_{j}"), "(1.0 / REST)"));
+        rows.clone().for_each(|i| self.multiply_pair(out, ("high", i), ("high", j), &format!("d{i}_{j}")));
+        rows.for_each(|i| self.add(out, &format!("c{i}_{j}"), &format!("d{i}_{j}")));
     }
-}
 
-/// Reads a fragment of an operand: rows of a and of b are dense where lines run along them.
-fn read(out: &mut String, of: &Operand, part: &str, index: usize) {
-    let (name, pitch) = (of.name, of.pitch());
-    let has_dense_rows = (name == 'a') == of.along_k;
-    let (load, role) = (if has_dense_rows { "coopLoadT" } else { "coopLoad" }, if name == 'a' { 'A' } else { 'B' });
-    let _ = writeln!(
-        out,
-        "            let {name}_{part}{index} = {load}<coop_mat16x16<f16, {role}>>(&{name}_{part}[{name}_at{index}], {pitch}u);"
-    );
+    /// Adds the product of a fragment of a and one of b.
+    fn multiply_pair(&self, out: &mut String, (left, i): (&str, usize), (right, j): (&str, usize), sum: &str) {
+        let _ = match self.fragments {
+            Fragments::Cooperative => {
+                writeln!(out, "            {sum} = coopMultiplyAdd(a_{left}{i}, b_{right}{j}, {sum});")
+            }
+            Fragments::Scalar => writeln!(out, "            multiply_{left}_{right}(a_at{i}, b_at{j}, lane, &{sum});"),
+        };
+    }
+
+    /// Reads the parts of a fragment of an operand, where subgroups have fragments. The place is a `let`, since translators want pointers'
+    /// parts named.
+    fn read(&self, out: &mut String, of: &Operand, index: usize, k: usize) {
+        let (name, pitch) = (of.name, of.pitch());
+        let (role, place) = match name {
+            'a' => ('A', format!("(down + {}u) * {pitch}u + {k}u", index * SIDE)),
+            _ => ('B', format!("{}u + across + {}u", k * pitch, index * SIDE)),
+        };
+        let _ = writeln!(out, "            let {name}_at{index} = {place};");
+        if self.fragments == Fragments::Scalar {
+            return;
+        }
+        for part in names(self.parts) {
+            let _ = writeln!(
+                out,
+                "            let {name}_{part}{index} = coopLoadT<coop_mat16x16<f16, {role}>>(&{name}_{part}[{name}_at{index}], {pitch}u);"
+            );
+        }
+    }
 }

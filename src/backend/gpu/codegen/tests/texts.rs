@@ -20,6 +20,7 @@ const CAPS: Caps = Caps {
     max_bytes: 1 << 27,
     is_software: true,
     fragments: None,
+    block: None,
 };
 
 /// The dispatches of a kernel on row-major inputs.

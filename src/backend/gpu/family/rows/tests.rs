@@ -108,6 +108,7 @@ fn test_threads_keep_rows_where_there_is_work_enough() {
         max_bytes: 1 << 31,
         is_software: false,
         fragments: None,
+        block: None,
     };
     let of = |n, count| {
         let t = threads(n, count, 8, caps);
