@@ -31,15 +31,18 @@ def median_ms(run, repeat=9, warm=3):
     return sorted(times)[repeat // 2]
 
 
-def each_ms(call, wait, count):
-    """The time of one of `count` calls that are waited for together."""
+def each_ms(call, wait, count, repeat=9, warm_ms=0.0):
+    """The time of one of `count` calls that are waited for together, after calls for so long: clocks take time to rise."""
 
     def run():
         for _ in range(count):
             call()
         wait()
 
-    return median_ms(run) / count
+    begin = time.perf_counter()
+    while (time.perf_counter() - begin) * 1e3 < warm_ms:
+        run()
+    return median_ms(run, repeat) / count
 
 
 def beside(name, unit, amount, ours, theirs, count=10):
@@ -69,26 +72,44 @@ def products(device):
         beside(f"matmul {n} TN", "TFLOP/s", work, lambda a=a, b=b: a.T @ b, lambda p=p, q=q: p.T @ q, count)
 
 
-def precisions(device, rows=64):
-    """Products of f32 in TFLOP/s in both precisions, with the error of some rows: relative Frobenius norm, and the largest error of an
-    element relative to the product of magnitudes."""
+def parts_of(make, repeat=5):
+    """Where the device's time for a product goes, by shader, where its dispatches are timed (AGTAPE_TIME_DISPATCHES=1)."""
+    with ag.profile() as p:
+        for _ in range(repeat):
+            ag.eval(make())
+    apart = p.rows[0]["dispatches"]
+    return ", ".join(f"{shader} {ms / repeat:.4f}" for shader, ms in apart.items())
+
+
+SIZES, LAYOUTS = (512, 1024, 2048, 4096, 8192), ("NN", "NT", "TN")
+
+
+def precisions(device, rows=64, sizes=SIZES, layouts=LAYOUTS):
+    """Products of f32 in TFLOP/s in both precisions and of 16-bit floats, with the error of some rows: relative Frobenius norm, and the
+    largest error of an element relative to the product of magnitudes; then where the device's time goes."""
     rng = np.random.default_rng(0)
-    for n in (512, 1024, 2048, 4096, 8192):
+    for n in sizes:
         x, y = (rng.standard_normal((n, n), np.float32) for _ in range(2))
-        a, b = (ag.tensor(z, device=device) for z in (x, y))
-        at, bt = (ag.tensor(np.ascontiguousarray(z.T), device=device).T for z in (x, y))
         chosen = rng.choice(n, rows, replace=False)
-        exact = x[chosen].astype(np.float64) @ y.astype(np.float64)
-        magnitude = np.abs(x[chosen], dtype=np.float64) @ np.abs(y, dtype=np.float64)
-        for layout, left, right in (("NN", a, b), ("NT", a, bt), ("TN", at, b)):
-            for precision in ("highest", "high"):
-                with ag.options(matmul_precision=precision):
-                    ms = each_ms(lambda p=left, q=right: ag.eval(p @ q), ag.synchronize, 20 if n < 4096 else 5)
+        for name in ("highest", "high", "float16", "bfloat16"):
+            dtype = name if "float" in name else "float32"
+            a, b = (ag.tensor(z, device=device).astype(dtype) for z in (x, y))
+            at, bt = (ag.tensor(np.ascontiguousarray(z.T), device=device).astype(dtype).T for z in (x, y))
+            p, q = (z.numpy().astype(np.float64) for z in (a, b))
+            exact, magnitude = p[chosen] @ q, np.abs(p[chosen]) @ np.abs(q)
+            sides = {"NN": (a, b), "NT": (a, bt), "TN": (at, b), "TT": (at, bt)}
+            for layout in layouts:
+                left, right = sides[layout]
+                with ag.options(matmul_precision="highest" if dtype == name else name):
+                    ms = each_ms(
+                        lambda p=left, q=right: ag.eval(p @ q), ag.synchronize, 20 if n < 4096 else 5, 11, warm_ms=50
+                    )
                     error = (left @ right).numpy()[chosen] - exact
+                    parts = parts_of(lambda p=left, q=right: p @ q)
                 norm, most = np.linalg.norm(error) / np.linalg.norm(exact), np.max(np.abs(error) / magnitude)
                 print(
-                    f"matmul {n} {layout} {precision:8} {ms:9.4f} ms {2 * n**3 / 1e9 / ms:7.1f} TFLOP/s   "
-                    f"error {norm:.1e}, of an element {most:.1e}",
+                    f"matmul {n} {layout} {name:8} {ms:9.4f} ms {2 * n**3 / 1e9 / ms:7.1f} TFLOP/s   "
+                    f"error {norm:.1e}, of an element {most:.1e}   {parts}",
                     flush=True,
                 )
 
@@ -238,9 +259,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="gpu")
     parser.add_argument("--only", choices=["launches", "products", "precisions", "bandwidth", "flat_memory"])
+    parser.add_argument(
+        "--sizes", type=lambda text: [int(n) for n in text.split(",")], default=SIZES, help="of precisions"
+    )
+    parser.add_argument(
+        "--layouts", type=lambda text: text.split(","), default=LAYOUTS, help="of precisions: NN,NT,TN,TT"
+    )
     given = parser.parse_args()
     device = given.device
     print(next(a for a in ag.adapters() if a.device == device))
+    if given.only == "precisions":
+        precisions(device, sizes=given.sizes, layouts=given.layouts)
+        return
     if given.only:
         globals()[given.only](device)
         return

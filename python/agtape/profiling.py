@@ -29,8 +29,8 @@ class profile(Tables):
         rows: list of dicts, the longest first; one for all launches of the same kernel on the same shapes: `device`, `kernel`, `ops`,
             `dtype`, `shape` (of the iteration), `terms` (of a product's sums, else None), `rebuilt` and `segment` (of a launch that
             computes again what a segment or a budget had dropped), `count`, `total_ms`, `median_ms`, of one launch `bytes_read`,
-            `bytes_written` and `flops`, over all `gb_per_s`, `gflop_per_s` (None without a time), and `fraction_of_peak` (None
-            without peaks).
+            `bytes_written` and `flops`, over all `gb_per_s`, `gflop_per_s` (None without a time), `fraction_of_peak` (None without
+            peaks), and `dispatches` (milliseconds by shader, where AGTAPE_TIME_DISPATCHES has a GPU's dispatches timed apart).
         stages: dict from stages to milliseconds. `record`: the rest of the block, recording and the caller's own Python; `hash`: pending
             nodes are gathered and written as a key; `look up`: the plan is looked for; `plan`: one is made; `bind`: buffers are taken,
             and on a device each launch learns where its tensors lie; `run`: kernels run on the CPU; `encode`, `submit`: a device's
@@ -193,7 +193,7 @@ class profile(Tables):
         if not self._hears_kernels:
             return
         devices = [evaluation[0] for evaluation in figures["evaluations"]]
-        timed = [(devices[at], time, is_own) for at, _, time, is_own, _, _ in figures["launches"]]
+        timed = [(devices[at], time, is_own) for at, _, time, is_own, *_ in figures["launches"]]
         # A launch that had nothing to do has no length, and no clock.
         waited = sorted({device for device, time, is_own in timed if time and time[1] > time[0] and not is_own})
         self.notes = [

@@ -44,7 +44,7 @@ def trace_events(figures):
     for device, thread, start, end, is_hit, _ in evaluations:
         arguments = {"device": device, "plan": "found" if is_hit else "made"}
         events.append(event("evaluation", "evaluation", 1, thread, (start, end), arguments))
-    for at, kernel, time, _, is_rebuilt, segment in figures["launches"]:
+    for at, kernel, time, _, is_rebuilt, segment, _ in figures["launches"]:
         if time is not None:
             device, thread = evaluations[at][:2]
             counts = figures["kernels"][kernel]
@@ -95,11 +95,13 @@ def rows_of(figures):
     devices = [evaluation[0] for evaluation in figures["evaluations"]]
     kernels = [tuple(_frozen(counts[name]) for name in _COUNTS) for counts in figures["kernels"]]
     groups = {}
-    for at, kernel, time, _, is_rebuilt, segment in figures["launches"]:
-        times = groups.setdefault((devices[at], kernels[kernel], is_rebuilt, segment), [])
+    for at, kernel, time, _, is_rebuilt, segment, dispatches in figures["launches"]:
+        times, apart = groups.setdefault((devices[at], kernels[kernel], is_rebuilt, segment), ([], {}))
         times.append(None if time is None else time[1] - time[0])
+        for shader, took in dispatches:
+            apart[shader] = apart.get(shader, 0) + took / 1e6
     rows = []
-    for (device, counts, is_rebuilt, segment), times in groups.items():
+    for (device, counts, is_rebuilt, segment), (times, apart) in groups.items():
         told = [time for time in times if time is not None]
         row = {"device": device, **dict(zip(_COUNTS, counts)), "rebuilt": is_rebuilt, "segment": segment}
         moved, total = row["bytes_read"] + row["bytes_written"], sum(told)
@@ -107,7 +109,7 @@ def rows_of(figures):
         # A byte, or an operation, a nanosecond is 10^9 a second.
         amounts = dict(zip(RATES, (moved, row["flops"])))
         row.update({rate: amount * len(told) / total if total else None for rate, amount in amounts.items()})
-        row["fraction_of_peak"] = None
+        row.update(fraction_of_peak=None, dispatches=apart)
         rows.append(row)
     return sorted(rows, key=lambda row: -row["total_ms"])
 

@@ -67,6 +67,8 @@ impl Drop for OnDuty {
 pub struct Lap {
     /// Its position in its plan.
     pub launch: u32,
+    /// The shader, where one of several dispatches of a launch is timed.
+    pub dispatch: Option<&'static str>,
     /// Nanoseconds.
     pub begin: u64,
     /// Nanoseconds.
@@ -90,7 +92,7 @@ impl Laps {
     /// Adds one of no length, of a launch that had nothing to do.
     pub fn skip(&self, launch: u32) {
         let now = now();
-        self.push(Lap { launch, begin: now, end: now, submitted: None });
+        self.push(Lap { launch, dispatch: None, begin: now, end: now, submitted: None });
     }
 
     /// Those known by now.

@@ -115,7 +115,7 @@ fn launches(
         let lap = Timing::laps(timing).map(|laps| (laps, now()));
         let ran = launch_one(plan, program, memory, launch, prepared);
         if let Some((laps, begin)) = lap {
-            laps.push(Lap { launch: i as u32, begin, end: now(), submitted: None });
+            laps.push(Lap { launch: i as u32, dispatch: None, begin, end: now(), submitted: None });
         }
         if cpu::is_stopped() {
             return Err(Error::Interrupted);

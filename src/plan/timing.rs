@@ -138,6 +138,8 @@ pub struct LaunchTime {
     pub launch: usize,
     /// Begin and end in nanoseconds of the clock; `None` if the device failed before it told.
     pub time: Option<(u64, u64)>,
+    /// Its dispatches by their shaders with the nanoseconds of each, where they are timed apart.
+    pub dispatches: Vec<(&'static str, u64)>,
     /// The device's own clock tells; else the time ends when the device was found to be done.
     pub is_by_device: bool,
     /// It computes again what was dropped.
@@ -335,6 +337,7 @@ impl Profile {
                 evaluation: number,
                 launch,
                 time: None,
+                dispatches: Vec::new(),
                 is_by_device: evaluation.device.is_cpu(),
                 is_rebuilt: false,
                 segment: None,
@@ -343,7 +346,9 @@ impl Profile {
                 let ahead = ahead.get(&evaluation.device).copied().filter(|_| lap.submitted.is_some()).unwrap_or(0);
                 let begin = (i128::from(lap.begin) + ahead).max(0) as u64;
                 let launch = &mut all[first + lap.launch as usize];
-                launch.time = Some((begin, begin + (lap.end - lap.begin)));
+                let end = begin + (lap.end - lap.begin);
+                launch.time = Some(launch.time.map_or((begin, end), |(from, to)| (from.min(begin), to.max(end))));
+                launch.dispatches.extend(lap.dispatch.map(|shader| (shader, end - begin)));
                 launch.is_by_device |= lap.submitted.is_some();
             }
             for rebuilt in &evaluation.rebuilt {

@@ -67,7 +67,7 @@ impl PyProfiler {
 
     /// What was heard so far, times in nanoseconds: `begin`, `end`, `thread`; `kernels`, dicts of what launches do; `evaluations` as
     /// (device, thread, begin, end, whether the plan was known, its first kernel); `launches` as (evaluation, kernel, begin and end or
-    /// None, whether the device's clock tells, whether it rebuilds, segment); `spans` as (stage, thread, begin, end).
+    /// None, whether the device's clock tells, whether it rebuilds, segment, its dispatches as shader and time); `spans` as (stage, thread, begin, end).
     fn figures<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let d = PyDict::new(py);
         let Some(profile) = self.0.lock().clone() else { return Ok(d) };
@@ -96,7 +96,8 @@ impl PyProfiler {
             .launches()
             .into_iter()
             .map(|l| {
-                (l.evaluation, rows[l.evaluation].5 + l.launch, l.time, l.is_by_device, l.is_rebuilt, l.segment.map(String::from))
+                let (kernel, segment) = (rows[l.evaluation].5 + l.launch, l.segment.map(String::from));
+                (l.evaluation, kernel, l.time, l.is_by_device, l.is_rebuilt, segment, l.dispatches)
             })
             .collect();
         d.set_item("begin", profile.begin)?;

@@ -141,6 +141,26 @@ def test_a_device_without_a_clock_is_waited_for():
     assert len(notes) == 1 and "gpu has no clock" in notes[0]
 
 
+def test_dispatches_of_a_launch_are_timed_apart_where_that_is_asked_for():
+    program = """
+    import json
+    import agtape as ag
+    a, b = ag.ones(60, 50, device="gpu"), ag.ones(50, 40, device="gpu")
+    ag.eval(a, b)
+    with ag.profile() as p:
+        for _ in range(3):
+            ag.eval(a @ b)
+    (row,) = p.rows
+    print(json.dumps([row["count"], row["dispatches"], row["total_ms"]]))
+    """
+    names = {"reduce", "matmul halves", "matmul by fragments"}
+    for settings in ({}, {"AGTAPE_NO_TIMESTAMPS": "1"}):
+        count, apart, total = run_json(program, AGTAPE_COOPERATIVE="scalar", AGTAPE_TIME_DISPATCHES="1", **settings)
+        assert count == 3 and set(apart) == names and all(ms > 0 for ms in apart.values())
+        assert sum(apart.values()) <= total * 1.0001
+    assert run_json(program, AGTAPE_COOPERATIVE="scalar")[:2] == [3, {}]
+
+
 def test_a_lost_device_leaves_it_closed():
     program = """
     import json

@@ -193,6 +193,9 @@ impl Recording<'_> {
         }
         self.has_tickets |= step.has_tickets;
         let group = self.bind(&pipeline, step, &bindings)?;
+        if let Some(watch) = &mut self.watch {
+            watch.dispatch(source.name, self.commands.len());
+        }
         let groups = workgroups(source.name, *groups);
         self.commands.push(Command { pipeline, group, words: (first as u32, self.words.len() as u32), groups });
         Ok(())

@@ -1,15 +1,15 @@
 //! How long launches take on a device: each has a pass of its own whose begin and end the device stamps, or where it cannot, a submission
 //! of its own that is waited for.
-use super::device::{Gpu, all_open};
+use super::device::{Gpu, all_open, is_on};
 use super::execute::Recording;
 use super::trouble::{Fault, strikes};
 use crate::backend::clock::{Lap, Laps, now};
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use wgpu::{
     Buffer, BufferDescriptor, BufferUsages, CommandEncoder, ComputePassDescriptor, ComputePassTimestampWrites, Features, MapMode,
@@ -28,11 +28,17 @@ const PERIOD_BITS: u32 = 20;
 /// How long another thread may take to pass on what the device has done.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Whether each dispatch of a launch is timed by itself.
+static IS_FINE: LazyLock<bool> = LazyLock::new(|| is_on("AGTAPE_TIME_DISPATCHES"));
+
+/// A launch, and the shader where one of its dispatches is meant.
+type Part = (u32, Option<&'static str>);
+
 /// The launches of a recording that is timed.
 pub(super) struct Watch {
     laps: Arc<Laps>,
-    /// Launches, and the first command of each.
-    starts: Vec<(u32, usize)>,
+    /// Launches or their dispatches, and the first command of each.
+    starts: Vec<(Part, usize)>,
 }
 
 impl Watch {
@@ -41,7 +47,19 @@ impl Watch {
     }
 
     pub fn begin(&mut self, launch: u32, command: usize) {
-        self.starts.push((launch, command));
+        self.starts.push(((launch, None), command));
+    }
+
+    /// Says which shader runs next for the launch that began last.
+    pub fn dispatch(&mut self, shader: &'static str, command: usize) {
+        if !*IS_FINE {
+            return;
+        }
+        match self.starts.last_mut() {
+            Some(((_, name @ None), first)) if *first == command => *name = Some(shader),
+            Some(&mut ((launch, _), _)) => self.starts.push(((launch, Some(shader)), command)),
+            None => {}
+        }
     }
 
     /// For what is recorded after these launches.
@@ -51,14 +69,14 @@ impl Watch {
 
     /// The same, when nothing has to be done for the launches so far.
     pub fn skip(self) -> Watch {
-        self.starts.iter().for_each(|&(launch, _)| self.laps.skip(launch));
+        self.starts.iter().for_each(|&((launch, _), _)| self.laps.skip(launch));
         self.rest()
     }
 
     /// The commands of each launch, of so many.
-    fn parts(&self, commands: usize) -> Vec<(u32, Range<usize>)> {
+    fn parts(&self, commands: usize) -> Vec<(Part, Range<usize>)> {
         let ends = self.starts.iter().skip(1).map(|&(_, first)| first).chain([commands]);
-        self.starts.iter().zip(ends).map(|(&(launch, first), end)| (launch, first..end)).collect()
+        self.starts.iter().zip(ends).map(|(&(part, first), end)| (part, first..end)).collect()
     }
 }
 
@@ -109,7 +127,7 @@ struct Flight {
     /// Its number among those of the device.
     number: u64,
     stamps: Stamps,
-    launches: Vec<u32>,
+    launches: Vec<Part>,
     laps: Arc<Laps>,
     submitted: u64,
     mapped: Receiver<bool>,
@@ -160,9 +178,9 @@ impl Stopwatch {
 
     fn land(&self, flight: Flight) {
         let Flight { stamps, launches, laps, submitted, .. } = flight;
-        for (&launch, (begin, end)) in launches.iter().zip(stamps.read(launches.len()).unwrap_or_default()) {
+        for (&(launch, dispatch), (begin, end)) in launches.iter().zip(stamps.read(launches.len()).unwrap_or_default()) {
             let (begin, end) = (self.nanoseconds(begin), self.nanoseconds(end.max(begin)));
-            laps.push(Lap { launch, begin, end, submitted: Some(submitted) });
+            laps.push(Lap { launch, dispatch, begin, end, submitted: Some(submitted) });
         }
         stamps.staging.unmap();
         let mut free = self.free.lock();
@@ -188,7 +206,7 @@ impl Recording<'_> {
         }
     }
 
-    fn submit_stamped(&self, watch: &Watch, parts: &[(u32, Range<usize>)]) -> Result<()> {
+    fn submit_stamped(&self, watch: &Watch, parts: &[(Part, Range<usize>)]) -> Result<()> {
         let gpu = self.gpu;
         gpu.stopwatch.collect();
         let mut flights = Vec::new();
@@ -205,7 +223,7 @@ impl Recording<'_> {
         &self,
         encoder: &mut CommandEncoder,
         watch: &Watch,
-        parts: &[(u32, Range<usize>)],
+        parts: &[(Part, Range<usize>)],
         flights: &mut Vec<Flight>,
     ) {
         let gpu = self.gpu;
@@ -232,7 +250,7 @@ impl Recording<'_> {
     }
 
     /// What must be done once or not at all is one submission; its launches get equal parts of its time.
-    fn submit_together(&self, watch: &Watch, parts: &[(u32, Range<usize>)]) -> Result<()> {
+    fn submit_together(&self, watch: &Watch, parts: &[(Part, Range<usize>)]) -> Result<()> {
         self.drained()?;
         let begin = now();
         self.submit_at_once()?;
@@ -242,9 +260,9 @@ impl Recording<'_> {
             return Ok(());
         }
         let took = now() - begin;
-        for (i, &(launch, _)) in parts.iter().enumerate() {
+        for (i, &((launch, dispatch), _)) in parts.iter().enumerate() {
             let at = |part: usize| begin + took * part as u64 / parts.len() as u64;
-            watch.laps.push(Lap { launch, begin: at(i), end: at(i + 1), submitted: None });
+            watch.laps.push(Lap { launch, dispatch, begin: at(i), end: at(i + 1), submitted: None });
         }
         Ok(())
     }
@@ -257,18 +275,18 @@ impl Recording<'_> {
         self.gpu.wait(None)
     }
 
-    fn submit_one_by_one(&self, watch: &Watch, parts: Vec<(u32, Range<usize>)>) -> Result<()> {
+    fn submit_one_by_one(&self, watch: &Watch, parts: Vec<(Part, Range<usize>)>) -> Result<()> {
         let gpu = self.gpu;
         // What the device still has to do is none of the first launch's time.
         gpu.wait(None)?;
-        for (launch, range) in parts {
+        for ((launch, dispatch), range) in parts {
             let commands = self.encoded(|encoder| {
                 self.encode(&mut encoder.begin_compute_pass(&Default::default()), range);
             })?;
             let begin = now();
             let index = gpu.submit(commands)?;
             gpu.wait(Some(index))?;
-            watch.laps.push(Lap { launch, begin, end: now(), submitted: None });
+            watch.laps.push(Lap { launch, dispatch, begin, end: now(), submitted: None });
         }
         Ok(())
     }
@@ -304,7 +322,7 @@ mod tests {
         watch.begin(3, 0);
         watch.begin(5, 2);
         watch.begin(6, 2);
-        assert_eq!(watch.parts(7), [(3, 0..2), (5, 2..2), (6, 2..7)]);
+        assert_eq!(watch.parts(7), [((3, None), 0..2), ((5, None), 2..2), ((6, None), 2..7)]);
         assert!(watch.rest().parts(0).is_empty());
     }
 
