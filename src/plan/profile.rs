@@ -73,7 +73,8 @@ impl Heights {
 /// Bytes in use at every step: those of large values, and those of small ones beyond what is lent to them there.
 pub(super) struct Profile {
     small: usize,
-    large: Heights,
+    /// Of large values alone; `None` where nothing is lent, so that all are large.
+    large: Option<Heights>,
     all: Heights,
 }
 
@@ -82,7 +83,7 @@ impl Profile {
     pub fn new(small: usize, lent: &[usize]) -> Profile {
         Profile {
             small,
-            large: Heights::new(lent.iter().map(|_| 0)),
+            large: (small > 0).then(|| Heights::new(lent.iter().map(|_| 0))),
             all: Heights::new(lent.iter().map(|&bytes| -(bytes as i64))),
         }
     }
@@ -91,21 +92,23 @@ impl Profile {
     pub fn change(&mut self, steps: std::ops::Range<usize>, bytes: usize, lives: bool) {
         let by = if lives { bytes as i64 } else { -(bytes as i64) };
         self.all.raise(steps.start, steps.end, by);
-        if bytes > self.small {
-            self.large.raise(steps.start, steps.end, by);
+        if let Some(large) = self.large.as_mut().filter(|_| bytes > self.small) {
+            large.raise(steps.start, steps.end, by);
         }
     }
 
     /// A step takes place no more: whatever lives there counts for nothing.
     pub fn remove(&mut self, step: usize) {
-        self.large.raise(step, step + 1, GONE);
+        if let Some(large) = &mut self.large {
+            large.raise(step, step + 1, GONE);
+        }
         self.all.raise(step, step + 1, GONE);
     }
 
     /// Whether values of so many bytes, large and small, fit under the limit at all these steps besides what is there.
     pub fn fits(&self, steps: std::ops::Range<usize>, (large, small): (usize, usize), limit: usize) -> bool {
         let under = |heights: &Heights, more: usize| heights.highest(steps.start, steps.end) + more as i64 <= limit as i64;
-        under(&self.large, large) && under(&self.all, large + small)
+        self.large.as_ref().is_none_or(|heights| under(heights, large)) && under(&self.all, large + small)
     }
 
     /// Splits bytes of a value into those of a large and of a small one.

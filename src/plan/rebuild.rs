@@ -89,6 +89,8 @@ struct Walk<'a> {
     stamp: u32,
     stack: Vec<u32>,
     shortlist: Vec<u32>,
+    /// What each distance to the next use counts, by distance.
+    far: Vec<f64>,
 }
 
 impl<'a> Walk<'a> {
@@ -118,6 +120,7 @@ impl<'a> Walk<'a> {
             stamp: 0,
             stack: Vec::new(),
             shortlist: Vec::new(),
+            far: (0..=flow.reads.len() as u32).map(|distance| f64::from(distance).powf(way.rule.distance)).collect(),
         }
     }
 

@@ -2,6 +2,7 @@
 use super::flow::Flow;
 use super::lend::Lending;
 use super::profile::Profile;
+use smallvec::SmallVec;
 
 /// Passes over the repeats; each can make room for others.
 const PASSES: usize = 4;
@@ -12,7 +13,7 @@ struct Made {
     temp: u32,
     step: u32,
     /// Steps that read it, in order.
-    readers: Vec<u32>,
+    readers: SmallVec<[u32; 4]>,
     /// It outlives the plan.
     is_kept: bool,
 }
@@ -30,8 +31,8 @@ struct Refined<'a> {
     is_removed: Vec<bool>,
     made: Vec<Made>,
     /// What each step makes and reads, among `made`.
-    makes: Vec<Vec<u32>>,
-    reads: Vec<Vec<u32>>,
+    makes: Vec<SmallVec<[u32; 2]>>,
+    reads: Vec<SmallVec<[u32; 4]>>,
     /// The step before that ran the same launch, and the one after.
     earlier: Vec<u32>,
     later: Vec<u32>,
@@ -85,18 +86,18 @@ impl<'a> Refined<'a> {
             live: Profile::new(lending.small, &lent_at_steps(lending, order)),
         };
         for (step, &launch) in order.iter().enumerate() {
-            let reads: Vec<u32> = flow.reads[launch as usize].iter().map(|&t| newest[t as usize]).collect();
+            let reads: SmallVec<[u32; 4]> = flow.reads[launch as usize].iter().map(|&t| newest[t as usize]).collect();
             for &m in &reads {
                 r.made[m as usize].readers.push(step as u32);
             }
             r.reads.push(reads);
-            let mut makes = Vec::new();
+            let mut makes = SmallVec::new();
             for &temp in &flow.makes[launch as usize] {
                 if newest[temp as usize] == NONE || !flow.is_kept[temp as usize] {
                     newest[temp as usize] = r.made.len() as u32;
                 }
                 makes.push(r.made.len() as u32);
-                r.made.push(Made { temp, step: step as u32, readers: Vec::new(), is_kept: false });
+                r.made.push(Made { temp, step: step as u32, readers: SmallVec::new(), is_kept: false });
             }
             r.makes.push(makes);
             let before = std::mem::replace(&mut ran[launch as usize], step as u32);
@@ -147,7 +148,7 @@ impl<'a> Refined<'a> {
             for m in std::mem::take(&mut self.reads[step]) {
                 let made = &mut self.made[m as usize];
                 let before = made.last() as usize;
-                made.readers.retain(|&r| r as usize != step);
+                made.readers.retain(|r| *r as usize != step);
                 let after = made.last() as usize;
                 self.live.change(after + 1..before + 1, self.flow.bytes[made.temp as usize], false);
                 let maker = made.step as usize;
@@ -192,7 +193,7 @@ impl<'a> Refined<'a> {
     }
 
     fn fits(&self, step: usize) -> bool {
-        let mut gaps: Vec<(usize, usize)> =
+        let mut gaps: SmallVec<[(usize, usize); 4]> =
             self.gaps(step).map(|(old, _, gap)| (gap.start, self.flow.bytes[self.made[old as usize].temp as usize])).collect();
         gaps.sort_unstable();
         // All gaps end at the step, so from one start to the next the same values are held.
@@ -206,7 +207,7 @@ impl<'a> Refined<'a> {
     }
 
     fn hold_instead(&mut self, step: usize) {
-        let gaps: Vec<_> = self.gaps(step).collect();
+        let gaps: SmallVec<[_; 4]> = self.gaps(step).collect();
         for (old, new, gap) in gaps {
             self.live.change(gap, self.flow.bytes[self.made[old as usize].temp as usize], true);
             let readers = std::mem::take(&mut self.made[new as usize].readers);

@@ -15,9 +15,9 @@ impl Walk<'_> {
         if !self.flow.is_repeatable[self.flow.maker[i] as usize] {
             return None;
         }
-        let distance = f64::from(next - self.now + 1);
+        let far = self.far.get((next - self.now + 1) as usize).copied().unwrap_or(1.0);
         let factor = self.way.factors.get(i).copied().unwrap_or(1.0);
-        Some(factor * self.rebuild_work(t, next) as f64 / (self.flow.bytes[i] as f64 * distance.powf(self.way.rule.distance)))
+        Some(factor * self.rebuild_work(t, next) as f64 / (self.flow.bytes[i] as f64 * far))
     }
 
     /// Work of rebuilding it, with what must be rebuilt before it, and with what was dropped after it where the rule counts that.
