@@ -97,7 +97,7 @@ fn train(params: &mut [Param], x: &Tensor, step: u64) -> Result<usize> {
     let loss = reduce(ReduceKind::Mean, &mul(&h, &h)?, None, false)?;
     drop((recording, h));
     loss.hold();
-    let graph = tape::report(&tape).graph;
+    let graph = tape::report(&tape, Vec::new()).graph;
     let how = Backward { gradient: None, inputs: None, retain_graph: false, create_graph: false };
     tape::backward(&loss, how)?;
     loss.unhold();

@@ -2,6 +2,7 @@
 use super::node::Tensor;
 use crate::error::Result;
 use smallvec::SmallVec;
+use std::any::Any;
 
 /// What a user's op does in backward.
 pub trait CustomRule: Send + Sync {
@@ -11,6 +12,11 @@ pub trait CustomRule: Send + Sync {
     /// Whether it calls a segment's function again, which must not be merged with anything before or after; it reads no outputs.
     fn is_replay(&self) -> bool {
         false
+    }
+
+    /// What the rule calls, for those who know it: it goes with the rule.
+    fn callee(&self) -> Option<&dyn Any> {
+        None
     }
 
     /// The gradients of the differentiable inputs for given gradients of the outputs, made with recorded ops.

@@ -50,9 +50,9 @@ impl Probe {
         self.sources.lock().keys.contains(&(t.node.id, t.index))
     }
 
-    /// The sources that the first run found, in the order in which it read them.
-    pub fn found(&self) -> Vec<Tensor> {
-        self.sources.lock().list.clone()
+    /// The sources that the first run found, in the order in which it read them; once, so that what it made does not keep them alive.
+    pub fn take_found(&self) -> Vec<Tensor> {
+        std::mem::take(&mut self.sources.lock().list)
     }
 }
 

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
+use std::any::Any;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
@@ -98,6 +99,10 @@ impl CustomRule for PyReplay {
 
     fn is_replay(&self) -> bool {
         true
+    }
+
+    fn callee(&self) -> Option<&dyn Any> {
+        Some(&self.replay)
     }
 
     fn vjp(&self, inputs: &[Tensor], _outputs: &[Tensor], grad_outs: &[Option<Tensor>]) -> Result<Grads> {

@@ -2,7 +2,7 @@
 use super::convert::device_of;
 use super::tape::PyTape;
 use super::tensor::{PyTensor, compute};
-use crate::graph::{Forecast, GradState, Scope, Tensor, next_id, scope};
+use crate::graph::{CustomRule, Forecast, GradState, Scope, TapeCore, Tensor, next_id, scope};
 use crate::plan;
 use crate::tape::{self, Fate, StorageRow};
 use pyo3::prelude::*;
@@ -47,15 +47,34 @@ fn storage_dict<'py>(py: Python<'py>, row: &StorageRow) -> PyResult<Bound<'py, P
     Ok(d)
 }
 
-/// The report of a tape as a dict (None: the innermost recording tape, else this thread's newest).
+/// A tape, or for None the innermost recording one, else this thread's newest.
+fn tape_given(tape: Option<Bound<'_, PyTape>>) -> PyResult<Option<Arc<TapeCore>>> {
+    match tape {
+        Some(t) => Ok(Some(t.get().core()?)),
+        None => Ok(tape::current()),
+    }
+}
+
+/// The functions of segments that are called again, which go when the tape is cleared.
 #[pyfunction]
 #[pyo3(signature = (tape = None))]
-pub fn tape_report_dict<'py>(py: Python<'py>, tape: Option<Bound<'py, PyTape>>) -> PyResult<Bound<'py, PyDict>> {
-    let core = match tape {
-        Some(t) => Some(t.get().core()?),
-        None => tape::current(),
-    };
-    let report = core.as_ref().map(tape::report).unwrap_or_default();
+pub fn replay_functions(py: Python<'_>, tape: Option<Bound<'_, PyTape>>) -> PyResult<Vec<Py<PyAny>>> {
+    let rules = tape_given(tape)?.as_ref().map(tape::replays).unwrap_or_default();
+    let function = |rule: &Arc<dyn CustomRule>| rule.callee()?.downcast_ref::<Py<PyAny>>().map(|f| f.clone_ref(py));
+    Ok(rules.iter().filter_map(function).collect())
+}
+
+/// The report of a tape as a dict (None: the innermost recording tape, else this thread's newest). `alone`: tensors that only the functions
+/// of its segments hold.
+#[pyfunction]
+#[pyo3(signature = (tape = None, alone = Vec::new()))]
+pub fn tape_report_dict<'py>(
+    py: Python<'py>,
+    tape: Option<Bound<'py, PyTape>>,
+    alone: Vec<Bound<'py, PyTensor>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let alone = alone.iter().map(|t| t.get().tensor()).collect();
+    let report = tape_given(tape)?.map(|core| tape::report(&core, alone)).unwrap_or_default();
     let needed = report.operands + report.activations;
     let (ops, segments) = (PyList::empty(py), PyList::empty(py));
     let (lines, storages) = (PyList::empty(py), PyList::empty(py));
@@ -177,6 +196,6 @@ pub fn class_bytes(bytes: usize) -> usize {
 
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    functions!(m; tape_report_dict, storage_key, set_source_lines, get_source_lines, forecast, set_memory_limit, class_bytes);
+    functions!(m; tape_report_dict, replay_functions, storage_key, set_source_lines, get_source_lines, forecast, set_memory_limit, class_bytes);
     Ok(())
 }

@@ -243,7 +243,7 @@ impl PyRun {
         };
         let (log, mut inputs) = (self.log.lock().clone(), std::mem::take(&mut *self.inputs.lock()));
         let is_same = |a: &Tensor, b: &Tensor| Arc::ptr_eq(&a.node, &b.node) && a.index == b.index;
-        let found: Vec<Tensor> = tape.probe.iter().flat_map(Probe::found).collect();
+        let found: Vec<Tensor> = tape.probe.iter().flat_map(Probe::take_found).collect();
         *self.wanting.lock() = inputs.iter().map(|t| found.iter().any(|f| is_same(f, t))).collect();
         let captured: Vec<Tensor> = found.into_iter().filter(|f| !inputs.iter().any(|t| is_same(f, t))).collect();
         if let Some(t) = captured.iter().find(|t| !log.is_outside(&t.node)) {

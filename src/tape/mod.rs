@@ -8,7 +8,7 @@ mod seed;
 
 pub use crate::checkpoint::{SegmentRow, segments};
 pub use backward::{Backward, LastBackward, backward, gradients, last_backward, watch};
-pub use report::{InteriorRow, LineRow, OpRow, Report, StorageRow, report};
+pub use report::{InteriorRow, LineRow, OpRow, Report, StorageRow, replays, report};
 pub use saved_storages::Fate;
 
 use crate::device::Device;

@@ -1,8 +1,8 @@
 //! The tape's memory report: a fold over recorded nodes and what their gradient rules save, each storage counted once.
 use super::SegmentRow;
-use super::saved_storages::{Fate, Group, SavedStorages};
+use super::saved_storages::{Fate, Group, SavedStorages, is_kept_by_another};
 use crate::dtype::DType;
-use crate::graph::{Mark, Node, Segment, TapeCore, Tensor, may_fail};
+use crate::graph::{CustomRule, Mark, Node, Segment, TapeCore, Tensor, may_fail};
 use crate::shape::Shape;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -206,8 +206,16 @@ fn interiors(nodes: &[Arc<Node>], tape: &TapeCore) -> Vec<InteriorRow> {
     rows
 }
 
-/// The report of a tape, in its present generation. It evaluates nothing.
-pub fn report(tape: &Arc<TapeCore>) -> Report {
+/// The rules of segments that are called again, in the tape's present generation, and that go when it is cleared.
+pub fn replays(tape: &Arc<TapeCore>) -> Vec<Arc<dyn CustomRule>> {
+    let nodes: Vec<Arc<Node>> = tape.nodes.lock().iter().filter_map(Weak::upgrade).collect();
+    let own = nodes.iter().filter(|node| is_live_on(node, tape) && !is_kept_by_another(node, tape));
+    own.filter_map(|node| node.state.lock().rule.clone().filter(|rule| rule.is_replay())).collect()
+}
+
+/// The report of a tape, in its present generation. It evaluates nothing. `alone`: tensors that Python holds and will not when the tape is
+/// cleared, once for each time that it does.
+pub fn report(tape: &Arc<TapeCore>, alone: Vec<Tensor>) -> Report {
     let mut nodes: Vec<Arc<Node>> = tape.nodes.lock().iter().filter_map(Weak::upgrade).collect();
     nodes.retain(|node| is_live_on(node, tape));
     let mut fold = Fold::default();
@@ -216,6 +224,7 @@ pub fn report(tape: &Arc<TapeCore>) -> Report {
         let inputs = storages.add(node, tape);
         fold.node(node, inputs);
     }
+    alone.into_iter().for_each(|t| storages.add_alone(&t));
     for (group, fate) in storages.groups(tape) {
         fold.storage(&group, fate);
     }

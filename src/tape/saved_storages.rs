@@ -50,6 +50,8 @@ pub(super) struct SavedStorages {
     saved: FxHashMap<Key, Saved>,
     /// How often nodes that forget their inputs when the tape is cleared name a node.
     forgotten: FxHashMap<usize, usize>,
+    /// How often Python holds a value that it lets go of when the tape is cleared.
+    alone: FxHashMap<Key, u32>,
 }
 
 /// Values that share one storage, or will.
@@ -187,6 +189,13 @@ impl SavedStorages {
         inputs.len()
     }
 
+    /// Adds a value that Python holds once, for what goes when the tape is cleared.
+    pub fn add_alone(&mut self, t: &Tensor) {
+        *self.alone.entry(key_of(t)).or_default() += 1;
+        *self.forgotten.entry(Arc::as_ptr(&t.node) as usize).or_default() += 1;
+        self.note(t, false, false, None);
+    }
+
     fn note(&mut self, t: &Tensor, is_read: bool, is_released: bool, forward_of: Option<Tensor>) {
         let order = &mut self.order;
         let saved = self.saved.entry(key_of(t)).or_insert_with(|| {
@@ -246,7 +255,7 @@ impl SavedStorages {
                 in_it.push(key_of(&m.tensor));
             }
             let out = m.tensor.out();
-            if out.python.load(Relaxed) > 0 {
+            if out.python.load(Relaxed) as usize > self.alone.get(&key_of(&m.tensor)).map_or(0, |&n| n as usize) {
                 return Fate::HeldByPython;
             }
             if out.pending.load(Relaxed) > 0 {
@@ -268,7 +277,7 @@ impl SavedStorages {
 }
 
 /// Whether another tape than this one keeps the node's recipe.
-fn is_kept_by_another(node: &Node, tape: &Arc<TapeCore>) -> bool {
+pub(super) fn is_kept_by_another(node: &Node, tape: &Arc<TapeCore>) -> bool {
     let mut marks = node.marks.iter().chain(node.segment.iter().flat_map(|s| s.marks.iter()));
     marks.any(|m: &Mark| m.is_live() && !Arc::ptr_eq(&m.tape, tape))
 }

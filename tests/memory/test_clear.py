@@ -1,5 +1,6 @@
 """Clearing frees exactly what the report said, over random programs with views, shared parameters and held variables."""
 
+import functools
 import gc
 
 import agtape as ag
@@ -33,6 +34,8 @@ UNARY = {
     "offset": lambda x: x + ag.tensor(np.full(x.shape, 0.5, np.float32)),
     "segment": lambda x: ag.checkpoint(lambda x: ag.tanh(ag.exp(x * 0.1) * x), x),
     "nested": lambda x: ag.checkpoint(lambda x: ag.sin(ag.checkpoint(lambda x: ag.exp(x * 0.1) * x, x)), x * 2.0),
+    "called": lambda x: ag.checkpoint(lambda h: ag.tanh(ag.exp(h * 0.1) * x), x * 0.5, replay="call"),
+    "called twice": lambda x: ag.checkpoint(Captured(x), replay="call"),
     "clipped": lambda x: ag.clip(x, -1.0, 1.0),
     "no_grad": lambda x: x + not_recorded(x),
 }
@@ -43,6 +46,17 @@ BINARY = {
     "matmul": lambda a, b: (a.reshape(4, 6) @ b.reshape(6, 4)).reshape(-1).sum() + a,
     "where": lambda a, b: ag.where(a > b, a, b),
 }
+
+
+class Captured:
+    """A segment that finds its values by itself, in a container, and has one nested in it; one of them no gradient rule reads."""
+
+    def __init__(self, x):
+        self.values = {"list": [x, x * 2.0, ag.exp(x * 0.1)]}
+
+    def __call__(self):
+        x, twice, other = self.values["list"]
+        return ag.sin(x) + twice + ag.checkpoint(lambda: ag.tanh(other * x), replay="call")
 
 
 def not_recorded(x):
@@ -196,6 +210,29 @@ def test_M03_what_a_variable_keeps_is_named_and_not_freed():
     before = active()
     tape.clear()
     assert before - active() == report.bytes_freed_by_clear == 0
+
+
+def test_M03_what_only_the_functions_of_segments_hold_is_freed_and_what_others_hold_is_not():
+    def segment(w):
+        aside, mine, shared = ag.exp(w), ag.sin(w), ag.tanh(w)
+        inside = functools.partial(
+            lambda rows, h, *, more: (h * rows[0] + more["mine"] + aside).sum(), [shared], more={"mine": mine}
+        )
+        return ag.checkpoint(inside, w * 3.0, replay="call"), shared
+
+    w = ag.param(np.ones(1000, "float32"))
+    with ag.grad_tape() as tape:
+        loss, shared = segment(w)
+        ag.eval(loss)
+        report = ag.tape_memory(tape)
+        fates = {row.op: (row.is_freed, row.held_by, row.name) for row in report.by_storage}
+        assert fates["tanh"] == (False, "python", "shared")
+        assert all(fates[op] == (True, "", "") for op in ("exp", "sin", "multiply"))
+        assert report.bytes_freed_by_clear >= 3 * class_bytes(4000)
+        before = active()
+        tape.clear()
+    assert before - active() == report.bytes_freed_by_clear
+    assert shared.shape == loss.shape + (1000,)
 
 
 def test_M05_finding_names_keeps_nothing_alive():

@@ -5,6 +5,7 @@ from numbers import Integral
 
 from agtape import _core
 from agtape._core import Tensor
+from agtape.memory.captured import held_alone
 from agtape.memory.record import Record, Tables, format_bytes, limited
 
 # Entries of a list or dict among the caller's variables that are looked through for names.
@@ -178,7 +179,7 @@ def tape_memory(tape=None, top=10, quiet=True):
         raise ValueError(f"tape_memory: top is {top}; expected at least 0")
     if not isinstance(quiet, bool):
         raise TypeError(f"tape_memory: quiet is {quiet!r}; expected True or False")
-    figures = _core.tape_report_dict(tape)
+    figures = _core.tape_report_dict(tape, held_alone(_core.replay_functions(tape)))
     stays = {row["_key"] for row in figures["by_storage"] if row["held_by"]}
     stays.update(row["_key"] for row in figures["held_in_segments"])
     names = _names(sys._getframe(1), stays) if stays else {}

@@ -1,0 +1,74 @@
+"""Owns which tensors nothing but the functions of a tape's segments holds: what those captured goes with them."""
+
+import gc
+import sys
+import types
+
+from agtape._core import Tensor
+
+# What lives as long as the program does, or runs: it counts as held by others, and so does what only it refers to.
+_LASTING = (type, types.ModuleType, types.FrameType, types.GeneratorType, types.CoroutineType, types.CodeType)
+
+
+def held_alone(functions):
+    """The tensors that go when these functions go, as far as references tell.
+
+    Args:
+        functions: a list of functions, each of them referred to by this list and once from where it is dropped.
+
+    Returns:
+        A list of tensors.
+
+    >>> held_alone([])
+    []
+    """
+    if not functions:
+        return []
+    seen, inner = _reachable(functions)
+    probe = object()
+    seen[id(probe)] = probe
+    inner[id(probe)] = 1
+    roots = {id(function) for function in functions}
+    # A name, the table above and the call below refer to the probe, as they do to what is looked at in its turn.
+    extra = None
+    lasting = []
+    for at in [id(probe), *seen]:
+        value = seen[at]
+        count = sys.getrefcount(value) - inner.get(at, 0)
+        if extra is None:
+            extra = count
+        elif at not in roots and count > extra:
+            lasting.append(value)
+    del value
+    living = set()
+    while lasting:
+        value = lasting.pop()
+        if id(value) not in living:
+            living.add(id(value))
+            lasting += _referents(value)
+    return [value for at, value in seen.items() if at not in living and isinstance(value, Tensor)]
+
+
+def _reachable(functions):
+    """What the functions refer to, by identity, and how often what is among it is referred to from there."""
+    seen, inner, left = {}, {}, list(functions)
+    while left:
+        value = left.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        found = _referents(value)
+        for other in found:
+            inner[id(other)] = inner.get(id(other), 0) + 1
+        left += found
+    return seen, inner
+
+
+def _referents(value):
+    if isinstance(value, _LASTING) or isinstance(value, Tensor):
+        return []
+    if isinstance(value, types.FunctionType):
+        # Its globals are its module's.
+        found = [value.__closure__, value.__defaults__, value.__kwdefaults__]
+        return [part for part in found if part is not None]
+    return [part for part in gc.get_referents(value) if not isinstance(part, _LASTING)]
