@@ -53,7 +53,7 @@ POSITIONAL = {
 GIVEN = {
     "x": X, "x1": X, "x2": X, "input": X, "tensors": [X, X], "indices": [0], "index": [0], "src": 1.0, "target": [0, 1], "weight": X,
     "functions": [ag.sin], "fn": lambda x: x.sum(), "inputs": X, "optimizer": MODEL, "dataset": [1.0, 2.0],
-    "lr_lambda": lambda n: 1.0,
+    "lr_lambda": lambda n: 1.0, "dtype": "float32", "obj": X, "data": X, "device": "cpu",
 }  # fmt: skip
 # Parameters that are never integers: arrays, floats, flags, words, functions, containers.
 OTHERS = set("""
@@ -286,6 +286,24 @@ def test_U01_devices_that_are_no_names_are_refused(call):
             call(wrong)
         assert str(caught.value).startswith(f"{call.__name__}: ") and type(wrong).__name__ in str(caught.value)
         assert "expected" in str(caught.value)
+
+
+PLACED = [
+    (label, name, function, parameter)
+    for label, name, function in callables()
+    for parameter in signature(function)
+    if parameter.name == "device" and (label.startswith("Tensor.") or type(function) is type(ag.exp))
+]
+
+
+@pytest.mark.parametrize("row", PLACED, ids=lambda row: row[0])
+def test_U01_a_device_that_is_none_is_refused_by_the_name_of_the_function(row):
+    for wrong, kind in ((3, TypeError), (b"cpu", TypeError), (object(), TypeError), ("quantum", ValueError)):
+        with pytest.raises(kind) as caught:
+            call(*row, wrong)
+        text = str(caught.value)
+        assert text.startswith(f"{row[1]}: ") and "expected" in text
+        assert "quantum" in text or type(wrong).__name__ in text
 
 
 def test_U01_integers_beyond_every_float_are_refused_beside_floats():

@@ -268,7 +268,13 @@ pub fn device_given(op: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Devi
         let kind = given.get_type().name()?;
         return Err(PyTypeError::new_err(format!("{op}: device is of type {kind}; expected a name such as \"cpu\", or None")));
     };
-    device_of(Some(name.to_str()?))
+    device_of(Some(name.to_str()?)).map_err(|error| {
+        if !error.is_instance_of::<PyValueError>(given.py()) {
+            return error;
+        }
+        let text = error.value(given.py()).to_string();
+        PyValueError::new_err(format!("{op}: {}", text.strip_prefix("device: ").unwrap_or(&text)))
+    })
 }
 
 /// A tensor in another type and on a device (`None`: its own). float64 is made where it is possible: on the CPU.

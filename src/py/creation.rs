@@ -2,7 +2,7 @@
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
 use super::arguments::{Checked, Int, array, checked, count, ints, new_shape, number, quantity};
-use super::convert::{DTypeArg, converted, device_of, from_array, on};
+use super::convert::{DTypeArg, converted, device_given, from_array, on};
 use super::leaf::leaf_version;
 use super::tensor::PyTensor;
 use crate::device::Device;
@@ -38,7 +38,7 @@ pub fn leaf(
     op: &str,
     data: &Bound<'_, PyAny>,
     dtype: Option<DTypeArg>,
-    device: Option<&str>,
+    device: Option<&Bound<'_, PyAny>>,
     requires_grad: bool,
 ) -> PyResult<PyTensor> {
     let dtype = dtype.map(|d| d.0);
@@ -48,7 +48,7 @@ pub fn leaf(
         let dtype = dtype.unwrap_or(t.dtype());
         check_float(op, dtype, requires_grad)?;
         let _paused = Scope::enter(|s| s.paused = true);
-        let device = device.map(|d| device_of(Some(d))).transpose()?.or(t.device());
+        let device = device.map(|d| device_given(op, Some(d))).transpose()?.or(t.device());
         let is_copy = dtype == t.dtype() && device == t.device();
         let copied = if is_copy { row_major_copy(&t) } else { converted(&t, dtype, device)? };
         return Ok(record_version(&copied, variable).into());
@@ -56,7 +56,7 @@ pub fn leaf(
     if let Some(d) = dtype {
         check_float(op, d, requires_grad)?;
     }
-    let t = from_array(data, dtype, variable, Some(device_of(device)?))?;
+    let t = from_array(data, dtype, variable, Some(device_given(op, device)?))?;
     check_float(op, t.dtype(), requires_grad)?;
     Ok(t.into())
 }
@@ -71,7 +71,12 @@ pub fn leaf(
 /// (2, 2)
 #[pyfunction]
 #[pyo3(signature = (data, dtype = None, device = None, requires_grad = false))]
-pub fn tensor(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&str>, requires_grad: bool) -> PyResult<PyTensor> {
+pub fn tensor(
+    data: &Bound<'_, PyAny>,
+    dtype: Option<DTypeArg>,
+    device: Option<&Bound<'_, PyAny>>,
+    requires_grad: bool,
+) -> PyResult<PyTensor> {
     leaf("tensor", data, dtype, device, requires_grad)
 }
 
@@ -82,7 +87,7 @@ pub fn tensor(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&
 /// True
 #[pyfunction]
 #[pyo3(signature = (data, dtype = None, device = None))]
-pub fn param(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
+pub fn param(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
     leaf("param", data, dtype, device, true)
 }
 
@@ -92,9 +97,9 @@ pub fn shape_and_dtype(
     args: &Bound<'_, PyTuple>,
     shape: Option<&Bound<'_, PyAny>>,
     dtype: Option<DTypeArg>,
-    device: Option<&str>,
+    device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<(Vec<usize>, DType, Device)> {
-    let device = device_of(device)?;
+    let device = device_given(op, device)?;
     let (shape, given) = new_shape(op, args, shape)?;
     Ok((shape, dtype.map(|d| d.0).or(given).unwrap_or(DType::F32), device))
 }
@@ -106,7 +111,7 @@ macro_rules! constants {
             #[doc = concat!("A tensor of ", $what, ", float32 unless dtype says otherwise.\n\nShape: several integers or a tuple. Raises ValueError for a negative size or an unknown device.\n\n>>> import agtape as ag\n>>> ag.", stringify!($name), "(2).tolist()\n", $result)]
             #[pyfunction]
             #[pyo3(signature = (*args, shape = None, dtype = None, device = None, requires_grad = false))]
-            pub fn $name(args: &Bound<'_, PyTuple>, shape: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>, requires_grad: bool) -> PyResult<PyTensor> {
+            pub fn $name(args: &Bound<'_, PyTuple>, shape: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&Bound<'_, PyAny>>, requires_grad: bool) -> PyResult<PyTensor> {
                 let (shape, dtype, device) = shape_and_dtype(stringify!($name), args, shape.as_ref(), dtype, device)?;
                 finish(stringify!($name), on(create::full(&shape, Scalar::Int($value), dtype)?, device)?, requires_grad)
             }
@@ -114,9 +119,9 @@ macro_rules! constants {
             #[doc = concat!("A tensor of ", $what, " with x's shape, and its dtype unless given.\n\n>>> import agtape as ag\n>>> ag.", stringify!($like), "(ag.tensor([5.0, 6.0])).tolist()\n", $result)]
             #[pyfunction]
             #[pyo3(signature = (x, dtype = None, device = None))]
-            pub fn $like(x: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
+            pub fn $like(x: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
                 let x = array(stringify!($like), x)?;
-                let device = beside(&x, device)?;
+                let device = beside(stringify!($like), &x, device)?;
                 Ok(on(create::full(x.shape(), Scalar::Int($value), dtype.map_or(x.dtype(), |d| d.0))?, device)?.into())
             }
         )*
@@ -135,10 +140,10 @@ constants! {
 }
 
 /// The device given, else a tensor's own.
-fn beside(x: &Tensor, device: Option<&str>) -> PyResult<Device> {
+fn beside(op: &str, x: &Tensor, device: Option<&Bound<'_, PyAny>>) -> PyResult<Device> {
     match (device, x.device()) {
         (None, Some(own)) => Ok(own),
-        (given, _) => device_of(given),
+        (given, _) => device_given(op, given),
     }
 }
 
@@ -164,10 +169,10 @@ pub fn full(
     shape: &Bound<'_, PyAny>,
     fill_value: &Bound<'_, PyAny>,
     dtype: Option<DTypeArg>,
-    device: Option<&str>,
+    device: Option<&Bound<'_, PyAny>>,
     requires_grad: bool,
 ) -> PyResult<PyTensor> {
-    let device = device_of(device)?;
+    let device = device_given("full", device)?;
     let shape = checked("full", &ints("full", "shape", shape)?)?;
     finish("full", on(filled("full", &shape, fill_value, dtype.map(|d| d.0))?, device)?, requires_grad)
 }
@@ -183,10 +188,10 @@ pub fn full_like(
     x: &Bound<'_, PyAny>,
     fill_value: &Bound<'_, PyAny>,
     dtype: Option<DTypeArg>,
-    device: Option<&str>,
+    device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyTensor> {
     let x = array("full_like", x)?;
-    let device = beside(&x, device)?;
+    let device = beside("full_like", &x, device)?;
     Ok(on(filled("full_like", x.shape(), fill_value, Some(dtype.map_or(x.dtype(), |d| d.0)))?, device)?.into())
 }
 
@@ -204,9 +209,9 @@ pub fn arange(
     stop: Arg<'_>,
     step: Arg<'_>,
     dtype: Option<DTypeArg>,
-    device: Option<&str>,
+    device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyTensor> {
-    let device = device_of(device)?;
+    let device = device_given("arange", device)?;
     let first = quantity("arange", "start", start)?;
     let step = step.map_or(Ok(Scalar::Int(1)), |s| quantity("arange", "step", &s))?;
     let (start, stop) = match stop {
@@ -231,9 +236,9 @@ pub fn linspace(
     num: Arg<'_>,
     endpoint: bool,
     dtype: Option<DTypeArg>,
-    device: Option<&str>,
+    device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyTensor> {
-    let device = device_of(device)?;
+    let device = device_given("linspace", device)?;
     let (a, b) = (quantity("linspace", "start", start)?.as_f64(), quantity("linspace", "stop", stop)?.as_f64());
     let n = num.map_or(Ok(50), |n| count("linspace", "num", &n))?;
     let dtype = dtype.map_or(DType::F32, |d| d.0);
@@ -257,9 +262,9 @@ pub fn eye(
     n_cols: Arg<'_>,
     k: Int<'_>,
     dtype: Option<DTypeArg>,
-    device: Option<&str>,
+    device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyTensor> {
-    let device = device_of(device)?;
+    let device = device_given("eye", device)?;
     let n = count("eye", "n_rows", n_rows)?;
     let m = n_cols.map_or(Ok(n), |c| count("eye", "n_cols", &c))?;
     Ok(on(create::eye(n, m, k.of("eye", "k")?, dtype.map_or(DType::F32, |d| d.0))?, device)?.into())

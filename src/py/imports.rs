@@ -1,6 +1,6 @@
 //! Arrays of other libraries as tensors: copied, or with `copy=False` in the memory that they have.
 use super::arguments::wrong_type;
-use super::convert::{DTypeArg, array_dtype, converted, device_of, is_array};
+use super::convert::{DTypeArg, array_dtype, converted, device_given, is_array};
 use super::creation::leaf;
 use super::tensor::PyTensor;
 use crate::device::Device;
@@ -85,7 +85,7 @@ fn borrow(op: &'static str, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
 pub fn asarray<'py>(
     obj: &Bound<'py, PyAny>,
     dtype: Option<DTypeArg>,
-    device: Option<&str>,
+    device: Option<&Bound<'_, PyAny>>,
     copy: Option<bool>,
 ) -> PyResult<Bound<'py, PyTensor>> {
     let py = obj.py();
@@ -93,7 +93,7 @@ pub fn asarray<'py>(
         if copy != Some(false) {
             return Bound::new(py, leaf("asarray", obj, dtype, device, false)?);
         }
-        refuse_adapter("asarray", device_of(device)?)?;
+        refuse_adapter("asarray", device_given("asarray", device)?)?;
         if !is_array(obj)? {
             return Err(needs_copy("asarray", &format!("{} must be converted", obj.get_type().name()?)));
         }
@@ -104,7 +104,7 @@ pub fn asarray<'py>(
         };
     };
     let t = given.get().tensor();
-    if let Some(target) = device.map(|d| device_of(Some(d))).transpose()?
+    if let Some(target) = device.map(|d| device_given("asarray", Some(d))).transpose()?
         && t.device() != Some(target)
     {
         return match copy {
@@ -132,7 +132,7 @@ pub fn asarray<'py>(
 /// [0.0, 1.0, 2.0]
 #[pyfunction]
 #[pyo3(signature = (x, device = None, copy = None))]
-pub fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&str>, copy: Option<bool>) -> PyResult<PyTensor> {
+pub fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&Bound<'_, PyAny>>, copy: Option<bool>) -> PyResult<PyTensor> {
     if !x.hasattr("__dlpack__")? {
         return Err(wrong_type("from_dlpack", x, "an object with __dlpack__"));
     }
@@ -145,7 +145,7 @@ pub fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&str>, copy: Option<bool
     let view = x.py().import("numpy")?.call_method1("from_dlpack", (x,)).map_err(|e| not_read(x, e))?;
     match copy {
         Some(false) => {
-            refuse_adapter("from_dlpack", device_of(device)?)?;
+            refuse_adapter("from_dlpack", device_given("from_dlpack", device)?)?;
             Ok(borrow("from_dlpack", &view)?.into())
         }
         _ => leaf("from_dlpack", &view, None, device, false),

@@ -2,10 +2,11 @@
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
 use super::arguments::{array, number, operand};
-use super::convert::{DTypeArg, converted, device_of, from_array, on};
+use super::convert::{DTypeArg, converted, device_given, device_of, from_array, on};
 use super::dtype::PyDType;
 use super::export;
 use super::tensor::{PyTensor, compute};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::graph::{Tensor, Variable, record_version};
 use crate::ops::create::full;
@@ -27,14 +28,14 @@ use std::sync::Arc;
 /// [1]
 #[pyfunction]
 #[pyo3(signature = (x, dtype, copy = true, device = None))]
-pub fn astype(x: &Bound<'_, PyAny>, dtype: DTypeArg, copy: bool, device: Option<&str>) -> PyResult<PyTensor> {
+pub fn astype(x: &Bound<'_, PyAny>, dtype: DTypeArg, copy: bool, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
     let _values_never_change = copy;
     moved(&array("astype", x)?, dtype.0, device)
 }
 
 /// In another type, and on a device if one is given.
-fn moved(t: &Tensor, dtype: DType, device: Option<&str>) -> PyResult<PyTensor> {
-    let device = device.map(|d| device_of(Some(d))).transpose()?;
+fn moved(t: &Tensor, dtype: DType, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
+    let device = device.map(|d| device_given("astype", Some(d))).transpose()?;
     Ok(converted(t, dtype, device)?.into())
 }
 
@@ -75,8 +76,8 @@ pub fn rebuild(values: &Bound<'_, PyAny>, dtype: DTypeArg, requires_grad: bool) 
 type DLPackDevice = (i32, i32);
 
 impl PyTensor {
-    fn at<'py>(slf: Bound<'py, PyTensor>, device: &str) -> PyResult<Bound<'py, PyTensor>> {
-        let (t, device) = (slf.get().tensor(), device_of(Some(device))?);
+    fn at(slf: Bound<'_, PyTensor>, device: Device) -> PyResult<Bound<'_, PyTensor>> {
+        let t = slf.get().tensor();
         if t.device() == Some(device) { Ok(slf) } else { Bound::new(slf.py(), PyTensor::from(on(t, device)?)) }
     }
 
@@ -103,7 +104,7 @@ impl PyTensor {
 impl PyTensor {
     /// In another dtype. See `ag.astype`.
     #[pyo3(signature = (dtype, copy = true, device = None))]
-    fn astype(&self, dtype: DTypeArg, copy: bool, device: Option<&str>) -> PyResult<PyTensor> {
+    fn astype(&self, dtype: DTypeArg, copy: bool, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
         let _values_never_change = copy;
         moved(&self.tensor(), dtype.0, device)
     }
@@ -117,12 +118,12 @@ impl PyTensor {
         slf: Bound<'py, PyTensor>,
         args: &Bound<'py, PyTuple>,
         dtype: Option<DTypeArg>,
-        device: Option<&str>,
+        device: Option<&Bound<'_, PyAny>>,
         copy: bool,
     ) -> PyResult<Bound<'py, PyTensor>> {
         let t = slf.get().tensor();
         let mut dtype = dtype.map_or(t.dtype(), |d| d.0);
-        let mut target = device.map(|d| device_of(Some(d))).transpose()?.or(t.device());
+        let mut target = device.map(|d| device_given("to", Some(d))).transpose()?.or(t.device());
         for given in args.iter() {
             match (given.cast::<PyTensor>(), given.extract::<String>()) {
                 (Ok(like), _) => {
@@ -141,7 +142,7 @@ impl PyTensor {
 
     /// On the CPU: itself if it is there.
     fn cpu(slf: Bound<'_, PyTensor>) -> PyResult<Bound<'_, PyTensor>> {
-        PyTensor::at(slf, "cpu")
+        PyTensor::at(slf, Device::CPU)
     }
 
     /// A row-major copy; gradients flow through it.
@@ -277,7 +278,7 @@ impl PyTensor {
     #[pyo3(signature = (device, /, *, stream = None))]
     fn to_device<'py>(
         slf: Bound<'py, PyTensor>,
-        device: &str,
+        device: &Bound<'py, PyAny>,
         stream: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTensor>> {
         if let Some(stream) = stream {
@@ -285,7 +286,7 @@ impl PyTensor {
                 "to_device: got stream {stream:?}; expected None: devices have one queue each"
             )));
         }
-        PyTensor::at(slf, device)
+        PyTensor::at(slf, device_given("to_device", Some(device))?)
     }
 }
 

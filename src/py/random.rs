@@ -1,6 +1,6 @@
 //! Random tensors and the generator's state.
 use super::arguments::{Checked, Real, array, checked, count, ints, number, quantity, seed as seed_of, wrong_type};
-use super::convert::{DTypeArg, device_of, on};
+use super::convert::{DTypeArg, device_given, on};
 use super::creation::{finish, shape_and_dtype};
 use super::tensor::PyTensor;
 use crate::dtype::{DType, Scalar};
@@ -32,7 +32,7 @@ pub fn rand(
     args: &Bound<'_, PyTuple>,
     shape: Arg<'_>,
     dtype: Option<DTypeArg>,
-    device: Option<&str>,
+    device: Option<&Bound<'_, PyAny>>,
     requires_grad: bool,
 ) -> PyResult<PyTensor> {
     let (shape, dtype, device) = shape_and_dtype("rand", args, shape.as_ref(), dtype, device)?;
@@ -52,7 +52,7 @@ pub fn randn(
     args: &Bound<'_, PyTuple>,
     shape: Arg<'_>,
     dtype: Option<DTypeArg>,
-    device: Option<&str>,
+    device: Option<&Bound<'_, PyAny>>,
     requires_grad: bool,
 ) -> PyResult<PyTensor> {
     let (shape, dtype, device) = shape_and_dtype("randn", args, shape.as_ref(), dtype, device)?;
@@ -68,8 +68,14 @@ pub fn randn(
 /// (2,)
 #[pyfunction]
 #[pyo3(name = "uniform", signature = (low = None, high = None, size = None, dtype = None, device = None))]
-pub fn uniform_(low: Arg<'_>, high: Arg<'_>, size: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
-    let device = device_of(device)?;
+pub fn uniform_(
+    low: Arg<'_>,
+    high: Arg<'_>,
+    size: Arg<'_>,
+    dtype: Option<DTypeArg>,
+    device: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PyTensor> {
+    let device = device_given("uniform", device)?;
     let (low, high) = (float_or(0.0, "uniform", "low", low)?, float_or(1.0, "uniform", "high", high)?);
     Ok(on(random::uniform(&self::size("uniform", size)?, low, high, dtype.map_or(DType::F32, |d| d.0))?, device)?.into())
 }
@@ -83,8 +89,14 @@ pub fn uniform_(low: Arg<'_>, high: Arg<'_>, size: Arg<'_>, dtype: Option<DTypeA
 /// [5.0, 5.0]
 #[pyfunction]
 #[pyo3(name = "normal", signature = (loc = None, scale = None, size = None, dtype = None, device = None))]
-pub fn normal_(loc: Arg<'_>, scale: Arg<'_>, size: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&str>) -> PyResult<PyTensor> {
-    let device = device_of(device)?;
+pub fn normal_(
+    loc: Arg<'_>,
+    scale: Arg<'_>,
+    size: Arg<'_>,
+    dtype: Option<DTypeArg>,
+    device: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PyTensor> {
+    let device = device_given("normal", device)?;
     let (loc, scale) = (float_or(0.0, "normal", "loc", loc)?, float_or(1.0, "normal", "scale", scale)?);
     Ok(on(random::normal(&self::size("normal", size)?, loc, scale, dtype.map_or(DType::F32, |d| d.0))?, device)?.into())
 }
@@ -103,9 +115,9 @@ pub fn randint(
     high: Arg<'_>,
     size: Arg<'_>,
     dtype: Option<DTypeArg>,
-    device: Option<&str>,
+    device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyTensor> {
-    let device = device_of(device)?;
+    let device = device_given("randint", device)?;
     let bound = |name: &str, v: &Bound<'_, PyAny>| match quantity("randint", name, v)? {
         Scalar::Int(i) => Ok(i),
         _ => Err(wrong_type("randint", v, &format!("an integer for {name}"))),
@@ -128,8 +140,8 @@ pub fn randint(
 /// [0, 1, 2, 3]
 #[pyfunction]
 #[pyo3(signature = (x, device = None))]
-pub fn permutation(x: &Bound<'_, PyAny>, device: Option<&str>) -> PyResult<PyTensor> {
-    let device = device_of(device)?;
+pub fn permutation(x: &Bound<'_, PyAny>, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
+    let device = device_given("permutation", device)?;
     let is_number = x.is_instance_of::<PyInt>() || x.cast::<PyTensor>().is_err() && x.extract::<i64>().is_ok();
     if is_number {
         return Ok(on(random::permutation(count("permutation", "n", x)?)?, device)?.into());
@@ -146,8 +158,8 @@ pub fn permutation(x: &Bound<'_, PyAny>, device: Option<&str>) -> PyResult<PyTen
 /// [True, True]
 #[pyfunction]
 #[pyo3(signature = (p = Real::Is(0.5), size = None, device = None), text_signature = "(p=0.5, size=None, device=None)")]
-pub fn bernoulli(p: Real<'_>, size: Arg<'_>, device: Option<&str>) -> PyResult<PyTensor> {
-    let device = device_of(device)?;
+pub fn bernoulli(p: Real<'_>, size: Arg<'_>, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
+    let device = device_given("bernoulli", device)?;
     Ok(on(random::bernoulli(&self::size("bernoulli", size)?, p.of("bernoulli", "p")?)?, device)?.into())
 }
 
