@@ -24,7 +24,7 @@ INTEGERS = {
     "n_cols": 2, "num": 3, "num_classes": 3, "seed": 1, "start_dim": 0, "end_dim": 1, "in_features": 2, "out_features": 2,
     "num_embeddings": 3, "embedding_dim": 2, "padding_idx": 1, "num_features": 4, "embed_dim": 4, "num_heads": 2, "kdim": 4,
     "vdim": 4, "ignore_index": 1, "checkpoint_every": 1, "segments": 1, "step_size": 2, "T_max": 2, "total_iters": 2,
-    "last_epoch": -1, "batch_size": 2, "order": 1, "directions": 1, "limit": 1 << 40, "top": 3, "budget": 1 << 40,
+    "last_epoch": -1, "batch_size": 2, "order": 1, "directions": 1, "limit": 1 << 40, "top": 3, "budget": 1 << 40, "warmup": 1,
 }  # fmt: skip
 # Parameters that mean one or several.
 SEVERAL = {

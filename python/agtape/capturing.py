@@ -11,6 +11,7 @@ import numpy as np
 import agtape as ag
 from agtape import _core
 from agtape._core import CaptureError, Tensor
+from agtape.arguments import as_int
 from agtape.optim import updates
 from agtape.surroundings import Surroundings, check_same
 from agtape.tree import flatten, tree_map
@@ -51,10 +52,7 @@ def capture(fn=None, *, warmup=1):
     >>> step.is_captured
     True
     """
-    if isinstance(warmup, bool) or not isinstance(warmup, int):
-        raise TypeError(f"capture: warmup is {warmup!r}; expected an int")
-    if warmup < 0:
-        raise ValueError(f"capture: warmup is {warmup}; expected at least 0")
+    warmup = as_int("capture", "warmup", warmup, least=0)
     if fn is None:
         return functools.partial(capture, warmup=warmup)
     if not callable(fn):

@@ -1,5 +1,5 @@
 //! NumPy's index expressions as data, and functions that read and write at positions.
-use super::arguments::{Checked, Int, array, check_count, count, digits, operand, wrong_type};
+use super::arguments::{Checked, Int, array, count, digits, operand, wrong_type};
 use super::convert::{DTypeArg, from_array};
 use super::export;
 use super::tensor::{PyTensor, wrap_all};
@@ -291,31 +291,6 @@ pub fn nonzero<'py>(x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
     PyTuple::new(py, wrap_all(positions_in(py, &x)?))
 }
 
-/// Iterates over the first axis.
-#[pyclass(module = "agtape._core")]
-pub struct Rows {
-    /// Held as Python holds it: what is read of one row must not let the others go.
-    of: PyTensor,
-    at: usize,
-}
-
-#[pymethods]
-impl Rows {
-    fn __iter__(slf: Bound<'_, Rows>) -> Bound<'_, Rows> {
-        slf
-    }
-
-    fn __next__(&mut self) -> PyResult<Option<PyTensor>> {
-        let of = self.of.tensor();
-        if self.at >= of.shape()[0] {
-            return Ok(None);
-        }
-        let row = getitem(&of, &[Index::Int(self.at as i64)])?;
-        self.at += 1;
-        Ok(Some(row.into()))
-    }
-}
-
 #[pymethods]
 impl PyTensor {
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
@@ -327,33 +302,6 @@ impl PyTensor {
         let x = slf.get().tensor();
         let value = operand("setitem", value)?.beside(x.dtype());
         PyTensor::update(slf, setitem(&x, &items("setitem", key)?, &value)?)
-    }
-
-    fn __iter__(&self) -> PyResult<Rows> {
-        let of = self.tensor();
-        if of.rank() == 0 {
-            return Err(PyTypeError::new_err("iteration over a tensor without axes"));
-        }
-        Ok(Rows { of: of.into(), at: 0 })
-    }
-
-    fn __reversed__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let of = self.tensor();
-        let Some(&n) = of.shape().first() else {
-            return Err(PyTypeError::new_err("iteration over a tensor without axes"));
-        };
-        check_count("reversed", "axis 0", n)?;
-        let rows = (0..n as i64).rev().map(|i| getitem(&of, &[Index::Int(i)])).collect::<crate::error::Result<Vec<Tensor>>>()?;
-        let rows = wrap_all(rows);
-        PyList::new(py, rows)?.call_method0("__iter__")
-    }
-
-    fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let x = self.tensor();
-        let value = operand("contains", value)?.beside(x.dtype());
-        let hits = crate::ops::binary::binary(crate::backend::kind::BinaryKind::Eq, &x, &value)?;
-        let any = crate::ops::reduce::reduce(crate::backend::kind::ReduceKind::Any, &hits, None, false)?;
-        export::numpy(py, &any)?.call_method0("item")?.extract()
     }
 
     /// Slices at indices along an axis. See `ag.take`.
@@ -408,7 +356,6 @@ impl PyTensor {
 
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<Rows>()?;
     functions!(m; take, take_along_axis, scatter_add, index_add, one_hot, nonzero);
     Ok(())
 }

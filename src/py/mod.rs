@@ -24,6 +24,7 @@ mod export;
 mod files;
 mod imports;
 mod indexing;
+mod iteration;
 mod joining;
 mod leaf;
 mod linear;
@@ -113,6 +114,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     leaf::register(m)?;
     linear::register(m)?;
     indexing::register(m)?;
+    iteration::register(m)?;
     object::register(m)?;
     updates::register(m)?;
     custom::register(m)?;

@@ -219,7 +219,7 @@ def test_T04_a_call_during_a_call_is_refused():
     [
         (lambda: ag.capture(3), TypeError, ["capture", "int", "callable"]),
         (lambda: ag.capture(len, warmup=-1), ValueError, ["warmup", "-1"]),
-        (lambda: ag.capture(len, warmup=True), TypeError, ["warmup", "True"]),
+        (lambda: ag.capture(len, warmup=True), TypeError, ["warmup", "bool"]),
     ],
 )
 def test_U01_wrong_settings_of_capture_are_named(call, kind, words):
