@@ -61,7 +61,7 @@ OTHERS = set("""
     backward batch_first beta betas bias bufs clip_value closure condition constant_values copy correction create_graph cuda dampening data
     ddof default delta descending device dl_device drop_last defaults dropout dropout_p dtype dtypes elementwise_affine end_factor endpoint eps equal_nan
     equation error_if_nonfinite eta_min expected exponent file fill_value forward from_ fuse gain gamma generator grad gradient grads
-    has_aux high include_initial indexing is_causal is_given keepdims key key_padding_mask kind kwargs label_smoothing labels largest
+    has_aux high include_initial indexing is_causal is_given keepdims kernels key key_padding_mask kind kwargs label_smoothing labels largest
     loc loss low lr lr_scheduler mask matmul_precision max max_norm max_version maximize mean memo metadata min mode model module modules
     momentum msg name nan need_weights neginf negative_slope nesterov neg nonlinearity norm_type obj operands optimizer other outputs p
     param parameters params path peaks persistent plan_cache pos_weight posinf prepend primals progress query quiet reduction replay

@@ -48,7 +48,7 @@ class Adam(Optimizer):
         values = {p: p.detach() for p in new}
         return {p: {"step": 0, "exp_avg": ag.zeros_like(v), "exp_avg_sq": ag.zeros_like(v)} for p, v in values.items()}
 
-    def _record(self, group, notes, first):
+    def _record(self, group, notes):
         # One call for the parameters that have taken equally many steps: nearly always all of them.
         batches, state, is_max = {}, self.state, group["maximize"]
         for p in group["params"]:
@@ -57,7 +57,7 @@ class Adam(Optimizer):
                 continue
             entries = state.get(p)
             if entries is None:
-                entries = first[p]
+                entries = self._starting[p]
                 notes.append((state, p, entries))
             step = entries["step"] + 1
             notes.append((entries, "step", step))

@@ -35,6 +35,8 @@ class Optimizer:
 
     def __init__(self, params, defaults):
         self.defaults, self.state, self.param_groups = defaults, {}, []
+        # The state that parameters begin with, while the step that makes it is under way.
+        self._starting = None
         if isinstance(params, (Tensor, dict)):
             raise TypeError(
                 f"{self._name()}: params is one {type(params).__name__}; expected an iterable (put it in a list)"
@@ -135,12 +137,14 @@ class Optimizer:
         if first:
             # In memory before any update is recorded: the plan of the first step is then that of all others.
             _core.eval(*[t for entries in first.values() for t in entries.values() if isinstance(t, Tensor)])
+        self._starting = first
         try:
             for group in self.param_groups:
-                self._record(group, notes, first)
+                self._record(group, notes)
             # All groups are computed by one plan, and state is noted when it has ended: all of it or none.
             _core.finish_updates(notes)
         finally:
+            self._starting = None
             _core.abandon_updates()
         return loss
 
@@ -264,6 +268,6 @@ class Optimizer:
         """The first state of each of the group's parameters that has a gradient and no state yet. Optimizers with state define it."""
         return {}
 
-    def _record(self, group, notes, first):
+    def _record(self, group, notes):
         """Record one group's updates, and add what to note once they are computed: (dict, key, value). Each optimizer defines it."""
         raise TypeError(f"{self._name()}: defines no update; expected a subclass with _record")

@@ -56,7 +56,7 @@ class SGD(Optimizer):
         new = [p for p in group["params"] if p not in self.state and _core.resident_grad(p) is not None]
         return {p: {"momentum_buffer": ag.zeros_like(p.detach())} for p in new}
 
-    def _record(self, group, notes, first):
+    def _record(self, group, notes):
         momentum, state = group["momentum"], self.state
         started, fresh = ([], [], []), ([], [], [])
         for p in group["params"]:
@@ -67,7 +67,7 @@ class SGD(Optimizer):
             if momentum:
                 entries = state.get(p)
                 if entries is None:
-                    entries = first[p]
+                    entries = self._starting[p]
                     notes.append((state, p, entries))
                     if group["dampening"]:
                         params, grads, bufs = fresh
