@@ -62,9 +62,11 @@ impl Variable {
     }
 
     /// One less. The last one takes the gradient along: what of it could not be computed would hold the leaf, which holds it.
-    pub fn disown(self: &Arc<Self>) {
+    pub fn disown(&self) {
         if self.owners.fetch_sub(1, Relaxed) == 1 {
-            self.set_grad(None);
+            // Not by `set_grad`, which a step under capture notes: a leaf that ends is none of those that a replay must find.
+            let grad = self.grad.lock().take();
+            grad.iter().for_each(Tensor::unhold);
         }
     }
 
