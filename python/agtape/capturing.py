@@ -153,7 +153,8 @@ class Capture:
             # What only cycles hold is nobody's.
             gc.collect()
             names = [f"tensor {i} of the arguments" for i in range(len(inputs))]
-            replay = _core.end_capture(inputs, names, [r for r in results if isinstance(r, Tensor)])
+            replay = _core.end_capture(inputs, names, [r for r in results if isinstance(r, Tensor)], around.tensors)
+            around.tensors = None
         finally:
             _core.abandon_capture()
         self._build = None if isinstance(result, Tensor) else _Shape(results, build)

@@ -53,12 +53,16 @@ class Surroundings:
         self._cells, self._items, self._sizes, self._optimizers, self._generators = [], [], [], [], []
         # What modules hold directly: looked at only when an attribute of some module was set.
         self._module_items, self._module_sizes, self._modes = [], [], []
+        # Every tensor met.
+        self.tensors = []
         # What objects have of their classes, unless they get their own.
         self._defaults = []
         self._visit(getattr(fn, "__name__", type(fn).__name__), fn)
         for i, value in enumerate(arguments):
             self._visit(f"argument {i}", value)
         self._visit_attributes()
+        # Code that reads settings by itself has baked them in.
+        self._reads_settings = "param_groups" in self._names
         # What was met is held only while its identity counts.
         self._known = self._objects = None
         self._changes = module.CHANGES[0]
@@ -106,7 +110,7 @@ class Surroundings:
 
     def _difference_of_optimizers(self, taken_anew):
         for path, optimizer, groups in self._optimizers:
-            if any(optimizer is other for other in taken_anew):
+            if any(optimizer is other for other in taken_anew) and not self._reads_settings:
                 continue
             for group, (own, fixed) in zip(optimizer.param_groups, groups):
                 found = "its groups were replaced" if group is not own else difference(group, fixed)
@@ -117,6 +121,9 @@ class Surroundings:
     # -- looking around: each value once, by identity; what is looked at is held, so that identities stay --
 
     def _visit(self, path, value):
+        if isinstance(value, Tensor):
+            self.tensors.append(value)
+            return
         is_constant = isinstance(value, tuple) and all(isinstance(v, _PLAIN) for v in value)
         if is_constant or isinstance(value, _OPAQUE) or id(value) in self._known:
             return
@@ -136,6 +143,8 @@ class Surroundings:
             self._visit_module(path, value)
         elif isinstance(value, Optimizer):
             self._optimizers.append((path, value, [(g, settings(g)) for g in value.param_groups]))
+            for group in value.param_groups:
+                self.tensors += group["params"]
         elif isinstance(value, (np.random.Generator, np.random.RandomState, random.Random)):
             state = state_of(value)
             self._generators.append((path, state, state()))
@@ -200,7 +209,7 @@ class Surroundings:
                 value = getattr(type(owner), name, _MISSING)
                 if isinstance(value, (*_PLAIN, Tensor)):
                     self._defaults.append((f"{path}.{name}", owner, name, value))
-                else:
+                if not isinstance(value, _PLAIN):
                     self._visit(f"{path}.{name}", value.fget if isinstance(value, property) else value)
 
     def _note(self, path, container, key):

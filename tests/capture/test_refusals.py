@@ -170,6 +170,19 @@ def test_U01_attributes_that_the_step_names_are_watched_and_others_are_not():
     refuses(lambda: captured(ag.tensor([2.0])), "rate was 0.5 and is 0.25")
 
 
+def test_U01_a_learning_rate_that_the_step_reads_by_itself_is_baked_in():
+    step, batches, _, (_model, opt) = mlp()
+
+    def scaled(x, y):
+        return step(x, y) * opt.param_groups[0]["lr"]
+
+    captured, given = ag.capture(scaled), batches(4)
+    for batch in given[:3]:
+        captured(*batch)
+    opt.param_groups[0]["lr"] = 0.5
+    refuses(lambda: captured(*given[3]), "lr is 0.5 and was 0.01")
+
+
 def test_U01_a_captured_tensor_that_is_replaced_or_changed_is_refused():
     mask = ag.tensor([1.0, 0.0])
 

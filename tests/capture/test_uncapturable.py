@@ -116,6 +116,15 @@ def test_U01_a_step_that_keeps_a_tensor_is_refused():
     refuses(lambda: ag.capture(appending, warmup=0)(ag.ones(2)), "history had 0 entries and has 1")
 
 
+def test_U01_tensors_that_no_variable_holds_are_refused():
+    batches = iter([ag.tensor([float(i)]) for i in range(9)])
+
+    def step(x):
+        return x * next(batches)
+
+    refuses(lambda: ag.capture(step, warmup=0)(ag.ones(1)), "[1]", "iterator", "argument")
+
+
 def test_U01_what_only_a_cycle_of_the_step_holds_is_no_reason(no_collector):
     def step(x):
         cycle = {"tensor": x * 2}
