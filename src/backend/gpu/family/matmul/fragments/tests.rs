@@ -258,7 +258,9 @@ fn test_g01_16_bit_floats_of_every_size_and_kind() {
     let b = Host::new(DType::BF16, &[40, 65], &values);
     let (found, exact, magnitude) = products(&a, &b, Precision::Highest, caps());
     for ((f, e), m) in found.iter().zip(&exact).zip(&magnitude) {
-        assert!((f - e).abs() <= 4e-3 * e.abs() + 1e-6 * m, "{f:e}, expected {e:e}");
+        // Results below the smallest normal number may be flushed.
+        let flushed = f64::from(f32::MIN_POSITIVE);
+        assert!((f - e).abs() <= 4e-3 * e.abs() + 1e-6 * m + flushed, "{f:e}, expected {e:e}");
     }
 }
 
