@@ -146,6 +146,11 @@ MOVES = {
 }
 
 
+def flushed(x):
+    """Without what is below the smallest normal float32: adapters' sums may or may not keep it."""
+    return ag.where(ag.abs(x) < 2.0**-126, 0, x) if "float" in str(x.dtype) else x
+
+
 def assert_same(found, expected, what, is_moved):
     """The same numbers, and where they were only moved the same bits."""
     a, b = found.numpy(), expected.numpy()
@@ -172,6 +177,8 @@ def test_G01_elements_of_every_type_are_moved_from_and_to_any_layout(dtype, data
         expected, found = results
         assert found.device == "gpu"
         is_moved = name not in ("astype", "any", "max", "sort", "scatter_add")
+        if name == "scatter_add":
+            found, expected = flushed(found), flushed(expected)
         assert_same(found, expected, f"{name} of {dtype} {shape}, seed {seed}", is_moved)
 
 

@@ -28,7 +28,7 @@ pub(super) fn block() -> Result<Option<Block>> {
             None => Err(Error::value(
                 "device",
                 format!(
-                    "{SWITCH} is {given:?}; expected 0, 1, scalar, or a block's rows, columns, depth, and a subgroup's rows and \
+                    "AGTAPE_COOPERATIVE is {given:?}; expected 0, 1, scalar, or a block's rows, columns, depth, and a subgroup's rows and \
                      columns, as 128,128,32,64,32"
                 ),
             )),
