@@ -125,6 +125,11 @@ def gradient_case(name, ops, function, draw=lambda rng, n: [spread(rng, n)], fam
     return Case(name, ops, draw, lambda *t: gradient_of(function, *t), family, **rest)
 
 
+def _swapped(first, second, *rest):
+    """The inputs with the first two in each other's place."""
+    return [second, first, *rest]
+
+
 def reductions():
     """Cases of reductions, scans, orderings and positions."""
     for name, draw in (("sum", spread), ("mean", spread), ("max", spread), ("min", spread)):
@@ -193,6 +198,13 @@ def network():
         yield Case(f"rms_norm {width}", ("rms_norm",), rows, root, "sum")
         yield gradient_case(f"layer_norm gradient {width}", ("layer_norm_gradient",), layer, rows, "product")
         yield gradient_case(f"rms_norm gradient {width}", ("rms_norm_gradient",), root, rows, "product")
+        # The gradient of the first input is taken: the weight changes places with the rows.
+        weighted = lambda rng, n, r=rows: _swapped(*r(rng, n))
+        for name, f in (("layer_norm", layer), ("rms_norm", root)):
+            by_weight = lambda *t, f=f: f(*_swapped(*t))
+            yield gradient_case(
+                f"{name} gradient of weight {width}", (f"{name}_gradient",), by_weight, weighted, "product"
+            )
     labelled = lambda rng, n: [spread(rng, (rows_of(n, 100), 100)), rng.integers(0, 100, rows_of(n, 100))]
     yield Case("cross_entropy", ("cross_entropy",), labelled, nn.cross_entropy, "sum", True)
     yield gradient_case("cross_entropy gradient", ("cross_entropy_gradient",), nn.cross_entropy, labelled, "function")
