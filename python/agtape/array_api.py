@@ -197,11 +197,13 @@ def searchsorted(x1, x2, /, *, side="left", sorter=None):
 
     Args:
         x1: the sorted vector (or one that `sorter`, a vector of positions, sorts).
-        x2: values of any shape.
+        x2: values of any shape; numbers, lists and arrays go to the device of x1.
         side: "left" or "right" of equal values.
+        sorter: integers, as many as x1 has elements; on a GPU negative ones count from the end.
 
     Raises:
-        ValueError: side is another word, or x1 has not one axis; TypeError: something is neither a tensor nor an array.
+        ValueError: side is another word, x1 has not one axis, sorter is no such vector, or x2 lies on another device; TypeError: something
+            is neither a tensor nor an array.
 
     >>> import agtape as ag
     >>> ag.searchsorted(ag.tensor([1, 2, 4]), ag.tensor([2, 3])).tolist()
@@ -209,28 +211,61 @@ def searchsorted(x1, x2, /, *, side="left", sorter=None):
     """
     if side not in ("left", "right"):
         raise ValueError(f"searchsorted: side is {side!r}; expected 'left' or 'right'")
-    x1, x2 = _array("searchsorted", "x1", x1), _array("searchsorted", "x2", x2)
+    x1 = _array("searchsorted", "x1", x1)
+    x2 = x2 if isinstance(x2, ag.Tensor) else _array("searchsorted", "x2", x2, x1.device)
     if x1.ndim != 1:
         raise ValueError(f"searchsorted: x1 has shape {x1.shape}; expected one axis")
+    if x1.device != x2.device:
+        raise ValueError(
+            f"searchsorted: x1 is on {x1.device} and x2 on {x2.device}; expected one device: move one with .to(device)"
+        )
+    if sorter is not None:
+        sorter = sorter if isinstance(sorter, ag.Tensor) else _array("searchsorted", "sorter", sorter, x1.device)
+        if sorter.shape != x1.shape or not isdtype(sorter.dtype, "integral"):
+            raise ValueError(
+                f"searchsorted: sorter is {sorter.dtype} of shape {sorter.shape}; expected integers of shape {x1.shape}"
+            )
     if x1.device != "cpu":
-        return _searched(x1 if sorter is None else x1[ag.asarray(sorter, device=x1.device)], x2, side)
-    order = None if sorter is None else np.asarray(sorter)
+        return _searched(x1 if sorter is None else x1[sorter], x2, side)
+    order = None if sorter is None else sorter.numpy()
     return ag.tensor(np.searchsorted(x1.numpy(), x2.numpy(), side, order), device=x1.device)
 
 
 def _searched(x1, x2, side):
     """`searchsorted` where the tensors lie: the part in which each value belongs is halved until nothing is left of it."""
-    # NaNs are sorted behind everything else.
-    is_nan, reached = ag.isnan(x2), x1.shape[0]
+    reached, is_before = x1.shape[0], _before(x1, x2, side)
     low = ag.zeros(x2.shape, dtype="int64", device=x1.device)
     high = low + reached
     for _ in range(reached.bit_length()):
         is_open, middle = low < high, (low + high) // 2
-        at = x1[ag.minimum(middle, reached - 1)]
-        is_before = (at < x2) | (is_nan & ~ag.isnan(at)) if side == "left" else (at <= x2) | is_nan
-        low = ag.where(is_open & is_before, middle + 1, low)
-        high = ag.where(is_open & ~is_before, middle, high)
+        is_after = is_before(ag.minimum(middle, reached - 1))
+        low = ag.where(is_open & is_after, middle + 1, low)
+        high = ag.where(is_open & ~is_after, middle, high)
     return low
+
+
+def _before(x1, x2, side):
+    """Whether elements of x1 lie before x2, as a function of their positions. NaNs are sorted behind everything else."""
+    is_left = side == "left"
+    compare = ag.less if is_left else ag.less_equal
+    kinds = [isdtype(x.dtype, "real floating") for x in (x1, x2)]
+    if kinds == [False, True]:
+        whole, above, below = _whole(x2, ag.ceil if is_left else ag.floor)
+        return lambda i: above | (~below & compare(x1[i], whole))
+    if kinds == [True, False]:
+        whole, above, below = _whole(x1, ag.floor if is_left else ag.ceil)
+        return lambda i: below[i] | (~above[i] & compare(whole[i], x2))
+    is_nan = ag.isnan(x2)
+    if is_left:
+        return lambda i: compare(x1[i], x2) | (is_nan & ~ag.isnan(x1[i]))
+    return lambda i: compare(x1[i], x2) | is_nan
+
+
+def _whole(x, function):
+    """Floats as integers that lie among integers as the floats do, and which of them lie above and below all integers."""
+    whole = function(x.astype("float32"))
+    above, below = (whole >= 2.0**63) | ag.isnan(whole), whole < -(2.0**63)
+    return ag.where(above | below, 0.0, whole).astype("int64"), above, below
 
 
 class _NamespaceInfo:
@@ -275,9 +310,9 @@ def _dtype(op, value):
         raise TypeError(f"{op}: {error}") from None
 
 
-def _array(op, name, value):
+def _array(op, name, value, device=None):
     try:
-        return ag.asarray(value)
+        return ag.asarray(value, device=device)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{op}: {name} is {type(value).__name__}; expected a tensor or an array") from error
 

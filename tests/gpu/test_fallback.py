@@ -101,3 +101,35 @@ def test_G02_sorted_values_are_searched_on_the_device(side, n, rng):
     back = np.argsort(order)
     shuffled = ag.searchsorted(ag.tensor(a[order], device="gpu"), u, side=side, sorter=ag.tensor(back, device="gpu"))
     np.testing.assert_array_equal(shuffled.numpy(), found.numpy())
+
+
+WHOLE = [0, 1, 2, 255, 256, 257, 2047, 2048, 2049, 16777215, 16777216, 16777217, -1, -3]
+FLOATS = [0.0, 1.0, 1.5, 255.0, 256.0, 257.0, 2048.0, 2049.0, 16777216.0, -1.5, 1e30, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.promise("G01")
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("whole", ["int32", "int64", "uint8"])
+@pytest.mark.parametrize("real", ["float32", "float16", "bfloat16"])
+def test_G01_integers_and_floats_are_searched_among_each_other_by_their_values(whole, real, side, rng):
+    for _ in range(3):
+        choices = [n for n in WHOLE if whole != "uint8" or 0 <= n < 256]
+        a = ag.sort(ag.tensor(rng.choice(choices, 9)).astype(whole))
+        b = ag.sort(ag.tensor(rng.choice(FLOATS, 9)).astype(real))
+        values = [t.astype("float32").numpy().astype(np.float64) if t is b else t.numpy() for t in (a, b)]
+        for (x, v), (t, u) in ((values, (a, b)), (values[::-1], (b, a))):
+            found = ag.searchsorted(t.to("gpu"), u.to("gpu"), side=side)
+            np.testing.assert_array_equal(found.numpy(), np.searchsorted(x, v, side), err_msg=f"{t} {u}")
+
+
+def test_U01_searches_name_what_they_cannot_use_on_every_device():
+    for device in ("cpu", "gpu"):
+        x = ag.tensor([1.0, 2.0, 4.0], device=device)
+        for values, places in (([2, 3], [1, 2]), (np.array([2, 3]), [1, 2]), (2.5, 2)):
+            found = ag.searchsorted(x, values)
+            assert found.device == device and found.tolist() == places
+        for sorter in ([0, 1], [[0, 1, 2]], [True, True, False]):
+            with pytest.raises(ValueError, match=r"searchsorted: sorter is .* expected integers of shape \(3,\)"):
+                ag.searchsorted(x, [3.5], sorter=sorter)
+    with pytest.raises(ValueError, match="searchsorted: x1 is on gpu and x2 on cpu"):
+        ag.searchsorted(x, ag.tensor([1.0]))
