@@ -5,7 +5,6 @@ from math import e, inf, nan, pi
 from agtape import data, nn, optim, processes, testing, tree
 from agtape._core import (
     BudgetError,
-    CaptureError,
     DeviceError,
     Handle,
     Tensor,
@@ -203,7 +202,6 @@ from agtape.array_api import (
     result_type,
     searchsorted,
 )
-from agtape.capturing import capture
 from agtape.checkpoint import checkpoint, is_replaying
 from agtape.custom import CustomOp, custom_gradient, custom_op
 from agtape.functional import grad, hvp, jvp, value_and_grad, vjp

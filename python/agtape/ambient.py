@@ -99,17 +99,6 @@ def generators(rngs):
     return known
 
 
-def state_of(rng):
-    """The function that reads a generator's state.
-
-    >>> import random
-    >>> rng = random.Random(3)
-    >>> state_of(rng)() == rng.getstate()
-    True
-    """
-    return _access(rng)[0]
-
-
 def _access(rng):
     """How a generator's state is read and set; None for what has none."""
     bits = getattr(rng, "bit_generator", rng)

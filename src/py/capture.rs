@@ -12,7 +12,7 @@ use crate::plan::{Captured, External, PlanOptions, begin_runs, end_runs, evaluat
 use pyo3::create_exception;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 create_exception!(
@@ -124,14 +124,13 @@ pub fn abandon_capture() {
 }
 
 /// Ends the capture of a step that was given these tensors, by these names, and returned those: computes what is pending, and gives what
-/// repeats the step. `known` are the tensors that its code can be seen to find. Raises CaptureError for a step that cannot be repeated.
+/// repeats the step. Raises CaptureError for a step that cannot be repeated.
 #[pyfunction]
 pub fn end_capture(
     py: Python<'_>,
     inputs: Vec<Bound<'_, PyTensor>>,
     names: Vec<String>,
     outputs: Vec<Bound<'_, PyTensor>>,
-    known: Vec<Bound<'_, PyTensor>>,
 ) -> PyResult<PyCaptured> {
     let around = Around::now()?;
     let results: Vec<Tensor> = outputs.iter().map(|t| t.get().tensor()).collect();
@@ -154,8 +153,7 @@ pub fn end_capture(
         updates.push(Update { run });
     }
     let found = std::mem::take(&mut captured.externals);
-    let known = known.iter().map(|t| t.get().tensor().id()).collect();
-    let sorted = Sorting { given: &given, inputs: &inputs, moves: &moves, notes: &notes, known };
+    let sorted = Sorting { given: &given, inputs: &inputs, moves: &moves, notes: &notes };
     let expected = found.into_iter().map(|external| sorted.expected(py, external)).collect::<PyResult<_>>()?;
     captured.finish();
     let draws = notes.draws.iter().map(|&(_, counters)| counters).collect();
@@ -279,7 +277,6 @@ struct Sorting<'a, 'py> {
     inputs: &'a [Bound<'py, PyTensor>],
     moves: &'a [Moved],
     notes: &'a Notes,
-    known: FxHashSet<OutputId>,
 }
 
 impl Sorting<'_, '_> {
@@ -302,14 +299,14 @@ impl Sorting<'_, '_> {
             let Some(t) = tensor else {
                 return Err(refused(format!("the step reads a tensor of shape {shape:?} from outside and lets go of it")));
             };
-            if !self.known.contains(&id) {
-                return Err(refused(format!(
-                    "the step reads a tensor of shape {shape:?} that is in no variable, attribute or short container which its code names (of an \
-                     iterator, a queue?), so a replay could not tell whether it is still the one; expected that it is passed as an argument"
-                )));
-            }
             match &t.node.variable {
                 Some(variable) => Kind::Version(Arc::downgrade(variable)),
+                None if t.out().python.load(std::sync::atomic::Ordering::Relaxed) == 0 => {
+                    return Err(refused(format!(
+                        "the step reads a value of shape {shape:?} that no tensor outside of it holds (of an older tape?); expected \
+                         arguments, parameters and tensors that stay"
+                    )));
+                }
                 None => Kind::Constant(Held::new(t)),
             }
         };

@@ -7,9 +7,7 @@ from agtape import _core
 from agtape._core import Tensor
 from agtape.nn import state, tree_view
 
-REGISTRIES = ("_parameters", "_buffers", "_modules")
-# How often any attribute of any module was set, so that captured steps need not look at each.
-CHANGES = [0]
+_REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 
 def Parameter(data, requires_grad=True, dtype=None, device=None):
@@ -55,7 +53,7 @@ class Module:
     def __new__(cls, *args, **kwargs):
         # The registries exist before any __init__ runs, so a subclass need not call super().__init__() first.
         self = super().__new__(cls)
-        for registry in REGISTRIES:
+        for registry in _REGISTRIES:
             self.__dict__[registry] = {}
         self.__dict__["_unsaved_buffers"] = set()
         return self
@@ -87,7 +85,7 @@ class Module:
         elif isinstance(value, Module):
             return self._put("_modules", name, value)
         elif value is None:
-            for registry in REGISTRIES:
+            for registry in _REGISTRIES:
                 if name in self.__dict__[registry]:
                     return self._put(registry, name, None)
         self._forget(name)
@@ -98,16 +96,14 @@ class Module:
         object.__delattr__(self, name)
 
     def _put(self, registry, name, value):
-        CHANGES[0] += 1
-        for other in REGISTRIES:
+        for other in _REGISTRIES:
             if other != registry:
                 self.__dict__[other].pop(name, None)
         self.__dict__[registry][name] = value
         self.__dict__[name] = value
 
     def _forget(self, name):
-        CHANGES[0] += 1
-        for registry in REGISTRIES:
+        for registry in _REGISTRIES:
             self.__dict__[registry].pop(name, None)
         self._unsaved_buffers.discard(name)
 
@@ -272,7 +268,6 @@ class Module:
         """
         if not isinstance(mode, bool):
             raise TypeError(f"train: mode is {type(mode).__name__}; expected a bool")
-        CHANGES[0] += 1
         for module in self.modules():
             object.__setattr__(module, "training", mode)
         return self

@@ -2,8 +2,6 @@
 
 import agtape as ag
 from agtape import _core
-from agtape._core import CaptureError
-from agtape.optim import updates
 from agtape.optim.optimizer import Optimizer
 
 
@@ -27,7 +25,6 @@ class Adam(Optimizer):
     """
 
     _decoupled = False
-    _live = ("lr", "betas", "eps", "weight_decay")
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, *, maximize=False):
         betas = tuple(betas) if isinstance(betas, (tuple, list)) else betas
@@ -61,29 +58,15 @@ class Adam(Optimizer):
                 notes.append((state, p, entries))
             step = entries["step"] + 1
             notes.append((entries, "step", step))
-            entered, params, grads, means, squares = batches.setdefault(step, ([], [], [], [], []))
-            entered.append(entries)
+            params, grads, means, squares = batches.setdefault(step, ([], [], [], []))
             params.append(p)
             grads.append(g)
             means.append(entries["exp_avg"])
             squares.append(entries["exp_avg_sq"])
         lr, (beta1, beta2), eps, weight_decay = (group[name] for name in ("lr", "betas", "eps", "weight_decay"))
-        for step, (entered, params, grads, *moments) in batches.items():
+        for step, (params, grads, *moments) in batches.items():
             grads = [-g for g in grads] if is_max else grads
             _core.adam_update(params, grads, *moments, lr, beta1, beta2, eps, weight_decay, step, self._decoupled)
-            updates.note(self, group, entered)
-
-    def _words(self, group, entries, has_buffer):
-        step = entries[0]["step"] + 1
-        if any(each["step"] + 1 != step for each in entries):
-            raise CaptureError(
-                f"capture: parameters of {self._name()} that took equally many steps together have taken different numbers since; "
-                "call captured.reset()"
-            )
-        words = _core.adam_words(
-            group["lr"], *group["betas"], group["eps"], group["weight_decay"], step, self._decoupled
-        )
-        return words, [(each, "step", step) for each in entries]
 
 
 class AdamW(Adam):

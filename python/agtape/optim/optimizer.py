@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
-from agtape.optim import updates
 
 
 class Optimizer:
@@ -28,10 +27,6 @@ class Optimizer:
     >>> len(ag.optim.SGD([w], lr=0.1).param_groups)
     1
     """
-
-    # What lets a captured step take an optimizer's numbers anew: `_words(group, entries, has_buffer)` gives those of the next step and
-    # what to note then; `_live` names the settings that it reads. Without it, a step that calls `step()` cannot be captured.
-    _words, _live = None, ()
 
     def __init__(self, params, defaults):
         self.defaults, self.state, self.param_groups = defaults, {}, []
@@ -127,10 +122,6 @@ class Optimizer:
         [0.0]
         """
         loss = None if closure is None else closure()
-        if self._words is None and updates.is_noting():
-            _core.refuse(
-                f"{self._name()} does not say which of its numbers change from step to step; expected SGD, Adam or AdamW"
-            )
         notes, first = [], {}
         for group in self.param_groups:
             first.update(self._first_state(group))

@@ -2,7 +2,6 @@
 
 import agtape as ag
 from agtape import _core
-from agtape.optim import updates
 from agtape.optim.optimizer import Optimizer
 
 
@@ -27,8 +26,6 @@ class SGD(Optimizer):
     >>> opt.param_groups[0]["momentum"]
     0.9
     """
-
-    _live = ("lr", "weight_decay", "dampening")
 
     def __init__(
         self, params, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False, *, maximize=False
@@ -80,8 +77,3 @@ class SGD(Optimizer):
             if params:
                 grads = [-g for g in grads] if group["maximize"] else grads
                 _core.sgd_update(params, grads, bufs or None, lr, weight_decay, momentum, dampening, is_nesterov)
-                updates.note(self, group, has_buffer=bool(bufs))
-
-    def _words(self, group, entries, has_buffer):
-        names = ("lr", "weight_decay", "momentum", "dampening", "nesterov")
-        return _core.sgd_words(has_buffer, *(group[name] for name in names)), []
