@@ -1,6 +1,5 @@
 //! The graph: nodes as recipes with cached values, and who still needs them.
 mod budget;
-mod capture;
 mod custom;
 mod drop;
 mod log;
@@ -15,16 +14,10 @@ mod storage;
 mod variable;
 
 pub use budget::{Budget, GivenUp, Obeying, go_on_obeying, is_any_limited, limiting_tapes, obey};
-pub use capture::{
-    GradNote, MadeView, Notes, OutputId, begin_notes, end_notes, is_capturing, is_older_than_capture, note_draw, note_grad,
-    note_update, refuse_capture,
-};
 pub use custom::CustomRule;
 pub use log::Log;
 pub use node::{Node, Out, Spec, Stage, State, Tensor, Value, next_id};
-pub use pending::{
-    Forecast, is_forecasting, is_pending_full, is_walk_full, outside_walk, pending_roots, recorded_nodes, walking,
-};
+pub use pending::{Forecast, is_forecasting, is_pending_full, is_walk_full, outside_walk, pending_roots, walking};
 pub use placing::{Placing, is_any_transfer_pending, placed, settle};
 pub use probe::Probe;
 pub(crate) use record::may_fail;

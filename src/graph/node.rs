@@ -1,5 +1,4 @@
 //! Nodes, the tensors that name their outputs, and the counts of who needs each output.
-use super::capture::OutputId;
 use super::custom::CustomRule;
 use super::placing::{Placing, count_transfer};
 use super::record::Mark;
@@ -317,11 +316,6 @@ impl Tensor {
     /// The device that has or will have its value; `None` while no reader has said so.
     pub fn device(&self) -> Option<Device> {
         self.node.placing.device()
-    }
-
-    /// The number of its node and its own.
-    pub fn id(&self) -> OutputId {
-        (self.node.id, self.index)
     }
 
     /// Which output, as an index.

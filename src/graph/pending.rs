@@ -1,6 +1,5 @@
 //! This thread's pending nodes: what an evaluation point that takes everything finds.
 use super::budget::limiting_tapes;
-use super::capture::note_node;
 use super::node::{Node, Stage, Tensor};
 use rustc_hash::FxHashSet;
 use std::cell::{Cell, RefCell};
@@ -22,7 +21,6 @@ thread_local! {
     static IS_FORECASTING: Cell<bool> = const { Cell::new(false) };
     /// Inside a backward walk, which bounds what is pending itself.
     static IS_WALKING: Cell<bool> = const { Cell::new(false) };
-    static RECORDED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Counts a value that only pending nodes keep alive from now on.
@@ -111,15 +109,8 @@ fn is_full_without_the_done() -> bool {
     is_long || bytes > MAX_BYTES - MAX_BYTES / SLACK
 }
 
-/// How many nodes this thread has recorded so far.
-pub fn recorded_nodes() -> u64 {
-    RECORDED.get()
-}
-
 /// Adds a new node.
 pub(super) fn push(node: &Arc<Node>) {
-    RECORDED.set(RECORDED.get() + 1);
-    note_node(node);
     PENDING.with(|p| p.borrow_mut().push(Arc::downgrade(node)));
 }
 

@@ -1,6 +1,5 @@
 //! Recording: which tapes a new node belongs to, and what its gradient rule keeps.
 use super::budget::Budget;
-use super::capture;
 use super::log::Log;
 use super::node::{Node, Spec, Tensor};
 use super::pending;
@@ -135,11 +134,6 @@ pub fn set_place_hook(hook: fn() -> Option<String>) {
     let _ = PLACE_HOOK.set(hook);
 }
 
-/// The user's line that called what is under way, if the binding knows.
-pub(super) fn place_of_caller() -> Option<String> {
-    PLACE_HOOK.get().and_then(|hook| hook())
-}
-
 /// Whether the op's kernel may refuse values, so that its line must be remembered.
 pub(crate) fn may_fail(op: &Op) -> bool {
     matches!(
@@ -184,7 +178,6 @@ pub fn record_clone(original: &Node, inputs: SmallVec<[Tensor; 2]>, saves: fn(&O
     let saves = |op: &Op, needs: u32| if matches!(op, Op::Custom) { Some(reads) } else { saves(op, needs) };
     let node = STATE.with(|state| finish(node, &state.borrow(), &saves));
     note(&node);
-    capture::note_clone(&node, original);
     if !node.marks.is_empty() {
         let rule = original.state.lock().rule.clone();
         node.state.lock().rule = rule;
@@ -217,7 +210,6 @@ fn note(node: &Arc<Node>) {
 
 /// Writes a leaf that was made of other tensors or of values from outside into the log of the run under way.
 pub fn log_leaf<V: AsRef<[u8]>>(leaf: &Tensor, of: &[Tensor], values: impl FnOnce() -> V) {
-    capture::note_leaf(leaf, of);
     let Some(log) = STATE.with(|s| s.borrow().log.clone()) else { return };
     let place = PLACE_HOOK.get().and_then(|hook| hook());
     log.push(&leaf.node, of, values().as_ref(), place.as_deref().unwrap_or("an unknown line"));

@@ -1,11 +1,10 @@
 //! A user's leaf: the identity that its versions share, and its gradient.
-use super::capture::note_grad;
-use super::node::{Node, Tensor};
+use super::node::Tensor;
 use crate::error::Result;
 use parking_lot::Mutex;
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
 
 /// Whether gradients stay on the device, for threads that have not said otherwise.
 static RESIDENT: AtomicBool = AtomicBool::new(true);
@@ -39,8 +38,6 @@ pub struct Variable {
     is_grad_on_host: AtomicBool,
     /// Python objects that it belongs to.
     owners: AtomicUsize,
-    /// The node of the present version.
-    current: Mutex<Weak<Node>>,
 }
 
 impl Variable {
@@ -51,14 +48,12 @@ impl Variable {
             grad: Mutex::new(None),
             is_grad_on_host: AtomicBool::new(false),
             owners: AtomicUsize::new(0),
-            current: Mutex::new(Weak::new()),
         }
     }
 
-    /// One more Python object that it belongs to, with the version that it has from now on.
-    pub fn own(&self, version: &Arc<Node>) {
+    /// One more Python object that it belongs to.
+    pub fn own(&self) {
         self.owners.fetch_add(1, Relaxed);
-        *self.current.lock() = Arc::downgrade(version);
     }
 
     /// One less. The last one takes the gradient along: what of it could not be computed would hold the leaf, which holds it.
@@ -68,11 +63,6 @@ impl Variable {
             let grad = self.grad.lock().take();
             grad.iter().for_each(Tensor::unhold);
         }
-    }
-
-    /// The present version, while the leaf lives.
-    pub fn current(&self) -> Option<Tensor> {
-        self.current.lock().upgrade().map(Tensor::first)
     }
 
     /// Whether backward fills its gradient.
@@ -101,8 +91,7 @@ impl Variable {
     }
 
     /// Replaces the gradient; it counts as held by Python.
-    pub fn set_grad(self: &Arc<Self>, grad: Option<Tensor>) {
-        note_grad(self, self.grad.lock().as_ref(), true);
+    pub fn set_grad(&self, grad: Option<Tensor>) {
         if let Some(new) = &grad {
             new.hold();
         }
@@ -114,9 +103,8 @@ impl Variable {
 
     /// Adds to the gradient, under the lock that other threads' backward passes take too. The sum is given back held: the caller ends
     /// with `unhold`, so that it can still be evaluated when somebody adds to it meanwhile.
-    pub fn accumulate(self: &Arc<Self>, g: &Tensor, add: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    pub fn accumulate(&self, g: &Tensor, add: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
         let mut slot = self.grad.lock();
-        note_grad(self, slot.as_ref(), false);
         let sum = match slot.as_ref() {
             Some(old) => add(old, g)?,
             None => g.clone(),
@@ -134,7 +122,7 @@ impl Variable {
     }
 
     /// Puts a new version in place of the gradient, if it still is the old one.
-    pub fn replace_grad(self: &Arc<Self>, old: &Tensor, new: Tensor) {
+    pub fn replace_grad(&self, old: &Tensor, new: Tensor) {
         let is_mine = self.grad.lock().as_ref().is_some_and(|g| Arc::ptr_eq(&g.node, &old.node) && g.index == old.index);
         if is_mine {
             self.set_grad(Some(new));

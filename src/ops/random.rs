@@ -7,7 +7,7 @@ use crate::backend::kind::BinaryKind::Lt;
 use crate::backend::op::{Op, RandomKind};
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
-use crate::graph::{Spec, Tensor, note_draw, refuse_capture};
+use crate::graph::{Spec, Tensor};
 use crate::rng::{State, counters};
 use crate::shape::{check_size, elems};
 use parking_lot::Mutex;
@@ -35,13 +35,11 @@ fn generator<R>(f: impl FnOnce(&mut State) -> R) -> R {
 
 /// Gives this thread a generator of its own, or takes it away; what it had.
 pub fn swap_own(own: Option<State>) -> Option<State> {
-    refuse_set();
     OWN.replace(own)
 }
 
 /// Starts the generator anew from a seed.
 pub fn manual_seed(seed: u64) {
-    refuse_set();
     generator(|g| *g = State::new(seed));
 }
 
@@ -52,29 +50,16 @@ pub fn get_state() -> State {
 
 /// Puts the generator back to a state it had.
 pub fn set_state(state: State) {
-    refuse_set();
     generator(|g| *g = state);
-}
-
-/// A step that starts the stream anew cannot be repeated with draws of its own.
-fn refuse_set() {
-    refuse_capture(|place| {
-        format!("the step sets the state of the random numbers (called at {place}); expected that only what is around it does")
-    });
-}
-
-/// The next so many counters, as a node would take them.
-pub fn take_counters(count: u64) -> State {
-    generator(|g| g.take(count))
 }
 
 /// One node with its two numbers (a range, or mean and deviation); the node's counters are taken here, in the order of the calls.
 fn draw(kind: RandomKind, shape: &[usize], bounds: [u64; 2], dtype: DType) -> Tensor {
-    let count = counters(kind, dtype, elems(shape));
-    let State { seed, counter } = take_counters(count);
-    let drawn = make(Op::Random(kind), smallvec![seed, counter, bounds[0], bounds[1]], smallvec![], Spec::new(shape, dtype));
-    note_draw(&drawn.node, count);
-    drawn
+    let (seed, counter) = {
+        let first = generator(|g| g.take(counters(kind, dtype, elems(shape))));
+        (first.seed, first.counter)
+    };
+    make(Op::Random(kind), smallvec![seed, counter, bounds[0], bounds[1]], smallvec![], Spec::new(shape, dtype))
 }
 
 fn check_float(op: &'static str, shape: &[usize], dtype: DType) -> Result<()> {

@@ -3,7 +3,7 @@ use super::rule::make_many;
 use super::transfer::one_device;
 use crate::backend::op::{Op, UpdateKind};
 use crate::error::{Error, Result};
-use crate::graph::{Spec, Tensor, note_update};
+use crate::graph::{Spec, Tensor};
 use smallvec::{SmallVec, smallvec};
 
 /// Numbers of stochastic gradient descent.
@@ -42,33 +42,6 @@ pub struct AdamHyper {
     pub is_decoupled: bool,
 }
 
-impl SgdHyper {
-    /// The numbers of a node, with a momentum buffer or without.
-    pub fn words(&self, has_buffer: bool) -> SmallVec<[u64; 8]> {
-        let numbers = [self.lr, self.weight_decay, self.momentum, self.dampening, flag(self.is_nesterov), flag(self.is_first)];
-        numbers[..if has_buffer { 6 } else { 2 }].iter().map(|n| n.to_bits()).collect()
-    }
-}
-
-impl AdamHyper {
-    /// The numbers of a node.
-    pub fn words(&self) -> Result<SmallVec<[u64; 8]>> {
-        if self.step == 0 {
-            return Err(Error::value("adam", "step is 0; steps count from 1"));
-        }
-        // 1 - beta^t without the loss of digits that a beta near 1 brings at small t.
-        let correction = |beta: f64| if beta > 0.0 { -(self.step as f64 * beta.ln()).exp_m1() } else { 1.0 };
-        let (c1, c2) = (correction(self.beta1), correction(self.beta2));
-        let numbers = [self.lr, self.beta1, self.beta2, self.eps, self.weight_decay, c1, c2, flag(self.is_decoupled)];
-        Ok(numbers.iter().map(|n| n.to_bits()).collect())
-    }
-}
-
-/// Tells a step under capture which nodes one call made that updates parameters.
-pub fn note_updates(outputs: &[Vec<Tensor>]) {
-    note_update(outputs.iter().filter_map(|outs| outs.first()).map(|t| t.node.id));
-}
-
 /// The parameter is a float, and the others have its shape and dtype.
 fn check(op: &'static str, p: &Tensor, others: &[(&str, &Tensor)]) -> Result<()> {
     one_device(op, &std::iter::once(p).chain(others.iter().map(|(_, t)| *t)).collect::<Vec<_>>())?;
@@ -87,9 +60,9 @@ fn check(op: &'static str, p: &Tensor, others: &[(&str, &Tensor)]) -> Result<()>
 }
 
 /// One output for each state that is updated, all like the parameter.
-fn update(kind: UpdateKind, words: &[u64], inputs: SmallVec<[Tensor; 2]>, outputs: usize) -> Vec<Tensor> {
+fn update(kind: UpdateKind, args: &[f64], inputs: SmallVec<[Tensor; 2]>, outputs: usize) -> Vec<Tensor> {
     let specs: SmallVec<[Spec; 1]> = (0..outputs).map(|_| inputs[0].spec().clone()).collect();
-    make_many(Op::Update(kind), words.iter().copied().collect(), inputs, specs)
+    make_many(Op::Update(kind), args.iter().map(|a| a.to_bits()).collect(), inputs, specs)
 }
 
 const fn flag(is_on: bool) -> f64 {
@@ -100,14 +73,22 @@ const fn flag(is_on: bool) -> f64 {
 pub fn sgd(p: &Tensor, g: &Tensor, buf: Option<&Tensor>, h: &SgdHyper) -> Result<Vec<Tensor>> {
     check("sgd", p, &[("the gradient", g)])?;
     let Some(buf) = buf else {
-        return Ok(update(UpdateKind::Sgd, &h.words(false), smallvec![p.clone(), g.clone()], 1));
+        return Ok(update(UpdateKind::Sgd, &[h.lr, h.weight_decay], smallvec![p.clone(), g.clone()], 1));
     };
     check("sgd", p, &[("the momentum buffer", buf)])?;
-    Ok(update(UpdateKind::SgdMomentum, &h.words(true), smallvec![p.clone(), g.clone(), buf.clone()], 2))
+    let args = [h.lr, h.weight_decay, h.momentum, h.dampening, flag(h.is_nesterov), flag(h.is_first)];
+    Ok(update(UpdateKind::SgdMomentum, &args, smallvec![p.clone(), g.clone(), buf.clone()], 2))
 }
 
 /// The new p, m and v.
 pub fn adam(p: &Tensor, g: &Tensor, m: &Tensor, v: &Tensor, h: &AdamHyper) -> Result<Vec<Tensor>> {
     check("adam", p, &[("the gradient", g), ("the first moment", m), ("the second moment", v)])?;
-    Ok(update(UpdateKind::Adam, &h.words()?, smallvec![p.clone(), g.clone(), m.clone(), v.clone()], 3))
+    if h.step == 0 {
+        return Err(Error::value("adam", "step is 0; steps count from 1"));
+    }
+    // 1 - beta^t without the loss of digits that a beta near 1 brings at small t.
+    let correction = |beta: f64| if beta > 0.0 { -(h.step as f64 * beta.ln()).exp_m1() } else { 1.0 };
+    let (c1, c2) = (correction(h.beta1), correction(h.beta2));
+    let args = [h.lr, h.beta1, h.beta2, h.eps, h.weight_decay, c1, c2, flag(h.is_decoupled)];
+    Ok(update(UpdateKind::Adam, &args, smallvec![p.clone(), g.clone(), m.clone(), v.clone()], 3))
 }

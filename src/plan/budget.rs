@@ -76,11 +76,6 @@ impl Room {
         tapes.iter().filter_map(room).min_by_key(|r| r.bytes)
     }
 
-    /// The budget itself, in bytes.
-    pub fn budget(&self) -> usize {
-        self.tape.budget.as_ref().map_or(usize::MAX, |b| b.bytes)
-    }
-
     /// That nothing fits in it: until the next backward pass, what its tape recorded is computed only when it is asked for by name.
     pub fn close(&self) {
         if let Some(budget) = &self.tape.budget {

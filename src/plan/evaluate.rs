@@ -1,7 +1,6 @@
 //! Evaluation points: what is pending is planned, run once, and then forgets what nobody needs.
 use super::budget::Room;
 use super::cache::Cache;
-use super::capture;
 use super::give_up::{Aside, give_up};
 use super::listing::{LaunchRow, rows};
 use super::make::plan_of;
@@ -186,9 +185,8 @@ fn run_on_one(roots: &[Tensor], engine: &mut Engine) -> Result<()> {
         Some(planned) => planned,
         None => return Ok(()),
     };
-    let ran = run::run(&plan, &program, options.anomaly, room.as_ref().map(|r| r.bytes), timing)?;
+    let ran = run::run(&plan, &program, options.anomaly, room.map(|r| r.bytes), timing)?;
     let story = timing.map(|timing| timing.story(&plan, &program, cache_hit));
-    capture::note_run(&program, &plan, room.as_ref());
     let keeping = Timing::span(timing, Stage::Keep);
     if !plan.launches.is_empty() {
         remember(plan, program.nodes.len(), &ran, cache_hit);
@@ -236,7 +234,7 @@ fn planned(roots: &[Tensor], engine: &mut Engine, is_look: bool, timing: Option<
     }
 }
 
-pub(super) fn remember(plan: Arc<Plan>, nodes: usize, ran: &run::Ran, cache_hit: bool) {
+fn remember(plan: Arc<Plan>, nodes: usize, ran: &run::Ran, cache_hit: bool) {
     let last = LastPlan {
         kernels: plan.launches.len(),
         nodes,

@@ -2,7 +2,6 @@
 mod arena;
 mod budget;
 mod cache;
-mod capture;
 mod cost;
 mod epilogue;
 mod evaluate;
@@ -24,7 +23,6 @@ mod profile;
 mod program;
 mod rebuild;
 mod refine;
-mod replay;
 mod run;
 mod run_gpu;
 mod share;
@@ -35,7 +33,6 @@ mod vary;
 mod work;
 
 pub use cache::{CacheStats, cache_stats, clear_cache};
-pub use capture::{Captured, External, Run, Source, begin_runs, end_runs};
 pub use cost::LaunchCounts;
 pub use evaluate::{
     LastPlan, after_fork, before_fork, check_budget, evaluate, evaluate_pending, last_launches, last_plan, lock_engine,
@@ -45,7 +42,6 @@ pub use forecast::{PlanForecast, forecast};
 pub use listing::{LaunchRow, OperandRow};
 pub use lives::Life;
 pub use observe::{LaunchEvent, Observer, observe};
-pub use replay::{Numbers, Values};
 pub use timing::{Evaluation, LaunchTime, NamedReplay, Profile, Span, Stage, name_replay};
 pub use transfer::{read_bytes, write_bytes};
 

@@ -5,12 +5,12 @@ use crate::backend::op::{Op, UpdateKind};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Node, Stage, Tensor, Value, is_capturing, is_forecasting};
+use crate::graph::{Node, Stage, Tensor, Value, is_forecasting};
 use crate::pool::class_bytes;
 use smallvec::SmallVec;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
 
 /// An input of a node in a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,8 +44,6 @@ pub(crate) struct Program {
     pub key: Vec<u64>,
     /// Where it is computed.
     pub device: Device,
-    /// Of a step under capture: whose value each leaf is.
-    pub origins: Vec<(Weak<Node>, u32)>,
 }
 
 static EPOCH: AtomicU64 = AtomicU64::new(1);
@@ -159,8 +157,6 @@ pub(super) fn is_repeatable(op: &Op) -> bool {
 struct Met {
     node: Arc<Node>,
     base: u32,
-    /// The output that is read first.
-    first: u32,
     reads: usize,
     may_overwrite: bool,
     /// A reader keeps it beyond this evaluation.
@@ -175,7 +171,7 @@ fn meet(leaves: &mut Vec<Leaf>, t: &Tensor) -> Result<Met> {
     for (value, out) in state.values.iter().zip(&t.node.outs) {
         leaves.push(Leaf { value: value.clone().unwrap_or_else(|| read.clone()), dtype: out.spec.dtype, overwritable: false });
     }
-    Ok(Met { node: t.node.clone(), base, first: t.index, reads: 0, may_overwrite: false, is_kept: false })
+    Ok(Met { node: t.node.clone(), base, reads: 0, may_overwrite: false, is_kept: false })
 }
 
 impl Program {
@@ -195,7 +191,6 @@ impl Program {
             arg_start: Vec::with_capacity(n),
             key: Vec::new(),
             device,
-            origins: Vec::new(),
         };
         let mut met: Vec<Met> = Vec::new();
         let mut reads: Vec<SmallVec<[u32; 2]>> = p.nodes.iter().map(|n| SmallVec::from_elem(0, n.outs.len())).collect();
@@ -203,9 +198,6 @@ impl Program {
         let fails = p.nodes.iter().any(|n| may_fail(&n.op));
         for m in met {
             p.finish_leaf(&m, fails);
-            if is_capturing() {
-                p.note_origins(&m);
-            }
         }
         for t in roots {
             if let Some(i) = walk.node(&t.node) {
@@ -277,29 +269,6 @@ impl Program {
         let is_writable = !leaf.value.storage.is_borrowed();
         leaf.overwritable =
             is_writable && node_is_ours && storage_is_ours && leaf.value.layout.offset == 0 && leaf.value.layout.is_contiguous();
-    }
-
-    /// Writes down whose values the leaves of a node are.
-    fn note_origins(&mut self, m: &Met) {
-        let state = m.node.state.lock();
-        let of = |(out, value): (usize, &Option<Value>)| if value.is_some() { out as u32 } else { m.first };
-        self.origins.extend(state.values.iter().enumerate().map(of).map(|out| (Arc::downgrade(&m.node), out)));
-    }
-
-    /// The same evaluation without inputs, leaves and key: what a captured step runs its plan for.
-    pub fn shell(&self) -> Program {
-        Program {
-            nodes: self.nodes.iter().map(|n| Arc::new(n.shell())).collect(),
-            inputs: Vec::new(),
-            keep: Vec::new(),
-            saved_only: Vec::new(),
-            leaves: Vec::new(),
-            args: self.args.clone(),
-            arg_start: self.arg_start.clone(),
-            key: Vec::new(),
-            device: self.device,
-            origins: Vec::new(),
-        }
     }
 
     /// Keeps no more than so many bytes of what only gradient rules need, spread evenly over the program: what lies between two of them is

@@ -3,7 +3,7 @@ use crate::backend::gpu;
 use crate::backend::op::Op;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Node, Storage, Tensor, Value, is_any_transfer_pending, new_storage, pools, refuse_capture, with_holders};
+use crate::graph::{Node, Storage, Tensor, Value, is_any_transfer_pending, new_storage, pools, with_holders};
 use crate::layout::Layout;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
@@ -39,12 +39,6 @@ pub(super) fn carry_out(node: &Arc<Node>) -> Result<()> {
         let message = format!("float64 runs on the CPU only; got float64 for {to}: use dtype=\"float32\", or device=\"cpu\"");
         return Err(Error::dtype("device", message));
     }
-    refuse_capture(|_| {
-        let shape = &spec.shape;
-        format!(
-            "the step copies a tensor of shape {shape:?} to {to}; expected arguments and parameters on the device that reads them"
-        )
-    });
     let storage = new_storage(to, spec)?;
     let bytes = read_bytes(&value, spec.dtype.size_bytes())?;
     write_bytes(&storage, &bytes)?;

@@ -2,7 +2,7 @@
 use super::arguments::array;
 use super::export;
 use super::tensor::PyTensor;
-use crate::graph::{Tensor, Variable, note_grad, record_version};
+use crate::graph::{Tensor, Variable, record_version};
 use crate::ops::transfer::one_device;
 use crate::ops::unary::cast;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
@@ -18,9 +18,8 @@ impl PyTensor {
     /// The gradient of a leaf as a tensor on its device, a host copy too.
     pub fn resident_grad(&self) -> Option<PyTensor> {
         let variable = self.variable()?;
-        let grad = variable.grad();
-        note_grad(&variable, grad.as_ref(), false);
-        Some(PyTensor::gradient_of(grad?, variable))
+        let grad = variable.grad()?;
+        Some(PyTensor::gradient_of(grad, variable))
     }
 
     fn requires_grad_in_place(&self, on: bool) -> PyResult<()> {

@@ -10,7 +10,6 @@ macro_rules! functions {
 mod arguments;
 mod arith;
 mod budget;
-mod capture;
 mod checkpoint;
 mod convert;
 mod creation;
@@ -19,7 +18,6 @@ mod devices;
 mod dtype;
 mod elementwise;
 mod error;
-mod expected;
 mod export;
 mod files;
 mod imports;
@@ -35,7 +33,6 @@ mod options;
 mod profiler;
 mod random;
 mod reductions;
-mod replay;
 mod report;
 mod rows;
 mod run;
@@ -119,6 +116,5 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     updates::register(m)?;
     custom::register(m)?;
     checkpoint::register(m)?;
-    capture::register(m)?;
     Ok(())
 }

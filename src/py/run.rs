@@ -1,14 +1,11 @@
 //! The runs of a segment whose function is called again: the first is logged, the second compared with it and differentiated.
-use super::capture::refused;
 use super::checkpoint::PyReplay;
 use super::tape::Unsent;
 use super::tensor::{PyTensor, compute, wrap_all};
 use super::versions::{Change, Held, Noted, begin_journal, end_journal, note_again};
 use crate::checkpoint;
 use crate::device::Device;
-use crate::graph::{
-    Log, Obeying, Probe, Scope, TapeCore, Tensor, go_on_obeying, is_capturing, next_id, pooled_devices, pools, scope,
-};
+use crate::graph::{Log, Obeying, Probe, Scope, TapeCore, Tensor, go_on_obeying, next_id, pooled_devices, pools, scope};
 use crate::ops::custom;
 use crate::plan::{evaluate_pending, name_replay};
 use crate::pool::PoolId;
@@ -137,17 +134,11 @@ impl PyRun {
 #[pymethods]
 impl PyRun {
     #[new]
-    fn new(name: String, given: Vec<Bound<'_, PyTensor>>) -> PyResult<PyRun> {
-        if is_capturing() {
-            return Err(refused(format!(
-                "segment {name} with replay=\"call\" calls its function again in backward, which a replay of the step would not; expected \
-                 replay=\"trace\""
-            )));
-        }
+    fn new(name: String, given: Vec<Bound<'_, PyTensor>>) -> PyRun {
         let given: Vec<Tensor> = given.iter().map(|t| t.get().tensor()).collect();
         let count = given.len();
         let outer = scope(|s| s.tapes.iter().flat_map(|t| t.outer.iter().copied().chain([t.id])).collect());
-        Ok(PyRun::build(name, None, given, count, outer))
+        PyRun::build(name, None, given, count, outer)
     }
 
     /// A second run, with what stands in for the inputs of the first.

@@ -40,7 +40,7 @@ impl Drop for PyTensor {
 /// A Python object has this version.
 pub(super) fn own(version: &Tensor) {
     version.hold();
-    version.node.variable.iter().for_each(|v| v.own(&version.node));
+    version.node.variable.iter().for_each(|v| v.own());
 }
 
 /// It has it no more.

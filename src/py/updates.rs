@@ -6,7 +6,7 @@ use super::leaf::leaf_version;
 use super::tensor::{PyTensor, compute};
 use crate::backend::op::Op;
 use crate::graph::{Scope, Stage, Tensor, Variable};
-use crate::ops::update::{AdamHyper, SgdHyper, adam, note_updates, sgd};
+use crate::ops::update::{AdamHyper, SgdHyper, adam, sgd};
 use crate::plan::evaluate_pending;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -119,7 +119,6 @@ pub fn sgd_update(
         let buf = bufs.as_ref().map(|b| b[i].get().tensor());
         new.push(sgd(&p.get().tensor(), &g.get().tensor(), buf.as_ref(), &hyper)?);
     }
-    note_updates(&new);
     let mut updated = Vec::with_capacity(2 * params.len());
     for (i, (p, outs)) in params.into_iter().zip(&new).enumerate() {
         put(&p, &outs[0]);
@@ -164,7 +163,6 @@ pub fn adam_update(
         let (g, m, v) = (grads[i].get().tensor(), means[i].get().tensor(), squares[i].get().tensor());
         new.push(adam(&p.get().tensor(), &g, &m, &v, &hyper)?);
     }
-    note_updates(&new);
     let mut updated = Vec::with_capacity(3 * params.len());
     for ((outs, p), (m, v)) in new.iter().zip(params).zip(means.into_iter().zip(squares)) {
         for (leaf, out) in [p, m, v].into_iter().zip(outs) {
@@ -177,28 +175,8 @@ pub fn adam_update(
     Ok(())
 }
 
-/// The numbers of `sgd_update` as a replay of a captured step takes them.
-#[pyfunction]
-pub fn sgd_words(has_buffer: bool, lr: f64, weight_decay: f64, momentum: f64, dampening: f64, nesterov: bool) -> Vec<u64> {
-    SgdHyper { lr, weight_decay, momentum, dampening, is_nesterov: nesterov, is_first: false }.words(has_buffer).into_vec()
-}
-
-/// The numbers of `adam_update` as a replay of a captured step takes them. Raises ValueError for step 0.
-#[pyfunction]
-pub fn adam_words(
-    lr: f64,
-    beta1: f64,
-    beta2: f64,
-    eps: f64,
-    weight_decay: f64,
-    step: u64,
-    decoupled: bool,
-) -> PyResult<Vec<u64>> {
-    Ok(AdamHyper { lr, beta1, beta2, eps, weight_decay, step, is_decoupled: decoupled }.words()?.into_vec())
-}
-
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    functions!(m; sgd_words, adam_words, sgd_update, adam_update, finish_updates, abandon_updates);
+    functions!(m; sgd_update, adam_update, finish_updates, abandon_updates);
     Ok(())
 }

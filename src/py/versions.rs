@@ -1,8 +1,7 @@
 //! New versions of Python's tensors: what in-place changes end in, and the journal of what a segment's run has changed.
 use super::leaf::leaf_version;
 use super::tensor::{PyTensor, disown, own};
-use crate::dtype::DType;
-use crate::graph::{OutputId, Tensor, is_older_than_capture, placed, scope};
+use crate::graph::{Tensor, placed, scope};
 use crate::ops::unary::cast;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -84,51 +83,10 @@ pub fn note_again(py: Python<'_>, changes: &[Change]) {
     });
 }
 
-/// A tensor object that was there before the step under capture, and got another version in it.
-pub struct Moved {
-    /// The object.
-    pub tensor: Py<PyTensor>,
-    /// The version that it had, by its number: what is noted here keeps none alive.
-    pub before: OutputId,
-    /// The one that it got.
-    pub after: OutputId,
-    /// The type of that.
-    pub dtype: DType,
-}
-
-thread_local! {
-    /// What the step under capture has changed so far; `None` when there is none.
-    static MOVES: RefCell<Option<Vec<Moved>>> = const { RefCell::new(None) };
-}
-
-/// Begins to note the changes of a step under capture.
-pub fn begin_moves() {
-    MOVES.replace(Some(Vec::new()));
-}
-
-/// Stops that; the changes, oldest first.
-pub fn end_moves() -> Vec<Moved> {
-    MOVES.take().unwrap_or_default()
-}
-
-/// Notes a tensor object that is about to get another version; what the step itself has made is its own affair.
-fn note_move(tensor: &Bound<'_, PyTensor>, new: &Tensor) {
-    MOVES.with_borrow_mut(|moves| {
-        let Some(list) = moves.as_mut() else { return };
-        let old = tensor.get().tensor();
-        // Objects of gradients come and go; the leaf's gradient is noted by itself.
-        let is_known = || list.iter().any(|m| m.tensor.is(tensor));
-        if tensor.get().gradient_of.is_none() && (is_older_than_capture(&old.node) || is_known()) {
-            list.push(Moved { tensor: tensor.clone().unbind(), before: old.id(), after: new.id(), dtype: new.dtype() });
-        }
-    });
-}
-
 impl PyTensor {
     /// Puts another version in place: what every update ends in. A run of a segment's function notes what it changes.
     pub fn rebind(slf: &Bound<'_, PyTensor>, new: Tensor) {
         note_change(slf);
-        note_move(slf, &new);
         slf.get().put(new);
     }
 
