@@ -20,6 +20,7 @@ NOT_ON_AN_ADAPTER = {
             "test_plain_run_of_an_mlp_saves_one_activation_a_layer",
         )
     },
+    "budget/test_parts.py": "on adapters buffers serve one size each where no budget is set",
     "budget/test_process.py": "an adapter's buffers are no memory of the process",
     "memory/test_out_of_memory.py": "the limit that it sets is the host's; tests/gpu/test_faults.py makes allocations fail",
     **{

@@ -327,3 +327,21 @@ def test_T15_the_gradient_belongs_to_a_leaf_through_every_object_of_it():
     assert gradient.tolist() == [4.0, 4.0]
     gradient += 1
     assert gradient.tolist() == [5.0, 5.0]
+
+
+@pytest.mark.promise("T15")
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_T15_a_leaf_that_ends_before_its_backward_pass_leaves_no_gradient(create_graph):
+    x = ag.ones((64, 64))
+    ag.eval(x)
+    held = []
+    for _ in range(4):
+        w = ag.param(np.ones((64, 64), np.float32))
+        with ag.grad_tape():
+            loss = (w * w * x).sum()
+        del w
+        loss.backward(create_graph=create_graph)
+        del loss
+        ag.eval()
+        held.append(ag.memory_stats("cpu").active)
+    assert len(set(held)) == 1, held

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import agtape as ag
 import numpy as np
 import pytest
+from fresh_process import run_python
 from pool_bytes import active
 
 THREADS = 6
@@ -212,3 +213,33 @@ def test_T04_threads_share_a_scope_object_and_a_decorator():
         with pytest.raises(RuntimeError, match="must be left on the thread that entered it"):
             scope.__exit__(None, None, None)
     assert not ag.is_grad_enabled() and ag.options().fuse
+
+
+@pytest.mark.promise("G07")
+def test_G07_gradients_are_read_while_another_thread_adds_to_them_with_its_lines_noted():
+    printed = run_python(
+        """
+        import threading
+        import agtape as ag
+
+        w, done = ag.param([1.0, 2.0]), threading.Event()
+
+        def read():
+            while not done.is_set():
+                w.grad
+                w.detach()
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        with ag.detect_anomaly():
+            for _ in range(300):
+                with ag.grad_tape():
+                    loss = (w * w).sum()
+                loss.backward()
+        done.set()
+        reader.join()
+        print(w.grad.tolist())
+        """,
+        timeout=60,
+    )
+    assert printed.split() == ["[600.0,", "1200.0]"]

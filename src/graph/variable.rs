@@ -38,6 +38,8 @@ pub struct Variable {
     is_grad_on_host: AtomicBool,
     /// Python objects that it belongs to.
     owners: AtomicUsize,
+    /// There has been one.
+    was_owned: AtomicBool,
 }
 
 impl Variable {
@@ -48,21 +50,26 @@ impl Variable {
             grad: Mutex::new(None),
             is_grad_on_host: AtomicBool::new(false),
             owners: AtomicUsize::new(0),
+            was_owned: AtomicBool::new(false),
         }
     }
 
     /// One more Python object that it belongs to.
     pub fn own(&self) {
         self.owners.fetch_add(1, Relaxed);
+        self.was_owned.store(true, Relaxed);
     }
 
     /// One less. The last one takes the gradient along: what of it could not be computed would hold the leaf, which holds it.
     pub fn disown(&self) {
         if self.owners.fetch_sub(1, Relaxed) == 1 {
-            // Not by `set_grad`, which a step under capture notes: a leaf that ends is none of those that a replay must find.
-            let grad = self.grad.lock().take();
-            grad.iter().for_each(Tensor::unhold);
+            self.set_grad(None);
         }
+    }
+
+    /// Whether every Python object that it belonged to is gone: nobody can read its gradient any more.
+    fn is_left(&self) -> bool {
+        self.was_owned.load(Relaxed) && self.owners.load(Relaxed) == 0
     }
 
     /// Whether backward fills its gradient.
@@ -101,24 +108,46 @@ impl Variable {
         }
     }
 
-    /// Adds to the gradient, under the lock that other threads' backward passes take too. The sum is given back held: the caller ends
-    /// with `unhold`, so that it can still be evaluated when somebody adds to it meanwhile.
-    pub fn accumulate(&self, g: &Tensor, add: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
-        let mut slot = self.grad.lock();
-        let sum = match slot.as_ref() {
-            Some(old) => add(old, g)?,
-            None => g.clone(),
-        };
-        sum.hold();
-        sum.hold();
-        let old = slot.replace(sum.clone());
-        // A gradient that is recorded itself must stay a tensor.
-        self.set_grad_on_host(!are_gradients_resident() && !sum.node.is_recorded());
-        drop(slot);
-        if let Some(old) = old {
-            old.unhold();
+    /// Adds to the gradient; other threads' backward passes may do so at once. The sum is given back held: the caller ends with `unhold`,
+    /// so that it can still be evaluated when somebody adds to it meanwhile.
+    pub fn accumulate(&self, g: &Tensor, add: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        loop {
+            let old = self.held_grad();
+            // Not under the lock: recording may look at the user's frames, and whoever runs Python may wait for the lock.
+            let sum = old.as_ref().map_or_else(|| Ok(g.clone()), |old| add(old, g));
+            old.iter().for_each(Tensor::unhold);
+            let sum = sum?;
+            sum.hold();
+            let mut slot = self.grad.lock();
+            if self.is_left() {
+                // What of it cannot be computed would hold the leaf, which would hold it.
+                return Ok(sum);
+            }
+            let is_same = match (slot.as_ref(), &old) {
+                (Some(now), Some(old)) => Arc::ptr_eq(&now.node, &old.node) && now.index == old.index,
+                (None, None) => true,
+                _ => false,
+            };
+            if !is_same {
+                drop(slot);
+                sum.unhold();
+                continue;
+            }
+            sum.hold();
+            let old = slot.replace(sum.clone());
+            // A gradient that is recorded itself must stay a tensor.
+            self.set_grad_on_host(!are_gradients_resident() && !sum.node.is_recorded());
+            drop(slot);
+            old.iter().for_each(Tensor::unhold);
+            return Ok(sum);
         }
-        Ok(sum)
+    }
+
+    /// The gradient so far, held.
+    fn held_grad(&self) -> Option<Tensor> {
+        let slot = self.grad.lock();
+        slot.iter().for_each(Tensor::hold);
+        slot.clone()
     }
 
     /// Puts a new version in place of the gradient, if it still is the old one.

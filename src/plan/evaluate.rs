@@ -283,8 +283,8 @@ fn evaluate_all(also: &[Tensor], mut compute: impl FnMut(&[Tensor]) -> Result<()
         let mut all = roots.clone();
         all.extend_from_slice(also);
         match compute(&all) {
-            // An anomaly is what the user asked to hear of first, whichever tensor it is in.
-            Err(error @ Error::Anomaly { .. }) => return Err(error),
+            // An anomaly is what the user asked to hear of first, whichever tensor it is in; an interrupt comes once.
+            Err(error @ (Error::Anomaly { .. } | Error::Interrupted)) => return Err(error),
             // What the refused tape recorded is left out from now on, unless it is what was asked for.
             Err(error @ Error::Budget { .. }) => {
                 let (all, mut named) = (roots.len(), also.to_vec());

@@ -224,7 +224,9 @@ pub fn report(tape: &Arc<TapeCore>, alone: Vec<Tensor>) -> Report {
         let inputs = storages.add(node, tape);
         fold.node(node, inputs);
     }
-    alone.into_iter().for_each(|t| storages.add_alone(&t));
+    // A leaf that goes takes its gradient along.
+    let grads: Vec<Tensor> = alone.iter().filter_map(|t| t.node.variable.as_ref()?.grad()).collect();
+    alone.into_iter().chain(grads).for_each(|t| storages.add_alone(&t));
     for (group, fate) in storages.groups(tape) {
         fold.storage(&group, fate);
     }

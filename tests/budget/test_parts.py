@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 from agtape import _core
 from budget.models import Mlp, Step, leaves, smallest_of
-from on_device import assert_same_bits, is_adapter
+from on_device import assert_same_bits
 from pool_bytes import active
-
-pytestmark = pytest.mark.skipif(is_adapter(), reason="on adapters buffers serve one size each where no budget is set")
 
 
 class Wide(Mlp):
@@ -82,7 +80,7 @@ def test_B04_parts_keep_their_values_and_their_buffers_come_back_whole():
     ag.empty_cache()
     before = ag.memory_stats()
     first = Step(model)
-    assert spare() > 0 or active() < before.active + first.grad_bytes + (1 << 20)
+    assert spare() > 0
     held = {at: p.grad for at, p in enumerate(model.params)}
     views = {at: held[at].numpy() for at in (1, 4, 5)}
     handles = [g.handle for g in held.values()]

@@ -234,3 +234,27 @@ def test_G07_a_forked_process_trains_on_the_cpu_whatever_waits_on_the_device():
         """
     )
     assert done == "7 [2.0, 2.0, 2.0]\n"
+
+
+@pytest.mark.promise("U04", "G04")
+def test_U04_an_interrupt_is_not_lost_on_what_a_reset_device_took():
+    printed = run_python(
+        """
+        import os, signal, threading
+        import agtape as ag
+
+        y = x = ag.ones((1500, 1500))
+        for _ in range(200):
+            y = y @ x
+        taken = ag.tensor([1.0], device="gpu")
+        gone = taken * 2
+        ag.reset("gpu")
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            with ag.grad_tape():
+                print("went on")
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    )
+    assert printed.split() == ["interrupted"]

@@ -7,6 +7,8 @@ import types
 from agtape._core import Tensor
 
 # What lives as long as the program does, or runs: it counts as held by others, and so does what only it refers to.
+# More objects than this are data that others hold too: the report does not walk through all of them.
+_MOST = 20_000
 _LASTING = (type, types.ModuleType, types.FrameType, types.GeneratorType, types.CoroutineType, types.CodeType)
 
 
@@ -17,7 +19,7 @@ def held_alone(functions):
         functions: a list of functions, each of them referred to by this list and once from where it is dropped.
 
     Returns:
-        A list of tensors.
+        A list of tensors; empty where the functions refer to more than 20,000 objects.
 
     >>> held_alone([])
     []
@@ -25,6 +27,8 @@ def held_alone(functions):
     if not functions:
         return []
     seen, inner = _reachable(functions)
+    if len(seen) > _MOST:
+        return []
     probe = object()
     seen[id(probe)] = probe
     inner[id(probe)] = 1
@@ -52,7 +56,7 @@ def held_alone(functions):
 def _reachable(functions):
     """What the functions refer to, by identity, and how often what is among it is referred to from there."""
     seen, inner, left = {}, {}, list(functions)
-    while left:
+    while left and len(seen) <= _MOST:
         value = left.pop()
         if id(value) in seen:
             continue

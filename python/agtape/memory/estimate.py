@@ -153,13 +153,26 @@ def _loss_of(result, loss):
 def _state_to_come(optimizer, state, trained):
     """Bytes of the state that the optimizer makes for parameters that have none: a twin makes it for stand-ins of equal shape."""
     fresh = {id(p) for p in trained if p not in state}
-    if not fresh or not hasattr(optimizer, "_first_state"):
+    if not fresh or not hasattr(optimizer, "_record"):
         return 0
     twin = copy.copy(optimizer)
-    twin.state, first = {}, {}
-    for group in optimizer.param_groups:
-        first.update(twin._first_state({**group, "params": [_stand_in(p) for p in group["params"] if id(p) in fresh]}))
-    made, _ = flatten(list(first.values()))
+    twin.state, first, notes = {}, {}, []
+    groups = [
+        {**group, "params": [_stand_in(p) for p in group["params"] if id(p) in fresh]}
+        for group in optimizer.param_groups
+    ]
+    for group in groups:
+        first.update(twin._first_state(group))
+    if not first:
+        # Users' own optimizers may make their state while they record.
+        try:
+            for group in groups:
+                twin._record(group, notes)
+        finally:
+            _core.abandon_updates()
+        for entries, key, value in notes:
+            entries[key] = value
+    made, _ = flatten([*first.values(), *twin.state.values()])
     return sum(_class_bytes(t) for t in made if isinstance(t, Tensor))
 
 

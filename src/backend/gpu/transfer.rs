@@ -84,7 +84,7 @@ impl Gpu {
 
     /// Bytes that are read at a time: a buffer of twice as many can be made.
     fn piece(&self) -> usize {
-        PIECE_TO_HOST.min(1 << (self.max_buffer_bytes() / 2).ilog2())
+        PIECE_TO_HOST.min(1 << (self.max_buffer_bytes() / 2).max(4).ilog2())
     }
 
     fn read_words(&self, raw: &wgpu::Buffer, first: usize, len: usize, take: &mut dyn FnMut(&[u8])) -> Result<()> {
