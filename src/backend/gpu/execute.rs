@@ -238,7 +238,9 @@ impl Recording<'_> {
             let descriptor = BindGroupDescriptor { label: None, layout: &pipeline.layout, entries: &entries };
             self.gpu.made("a kernel's tensors could not be bound", || self.gpu.device.create_bind_group(&descriptor))
         })?;
-        *last = Some(Bound { pipeline: pipeline.id, places: places().collect(), group: group.clone() });
+        // What was kept goes first: it makes room for this one.
+        *last = None;
+        *last = Bound::new(pipeline.id, places(), &group);
         Ok(group)
     }
 

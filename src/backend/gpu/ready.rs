@@ -5,6 +5,7 @@ use super::pipeline::Pipeline;
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use wgpu::BindGroup;
 
@@ -42,6 +43,27 @@ pub(super) struct Bound {
     pub pipeline: u32,
     pub places: SmallVec<[(u64, u64); 8]>,
     pub group: BindGroup,
+}
+
+/// Groups that dispatches keep at most: a driver may map memory for each of them, of which a process has 65,530 pieces on Linux.
+const MOST_BOUND: usize = 1 << 14;
+static BOUND: AtomicUsize = AtomicUsize::new(0);
+
+impl Bound {
+    /// For a dispatch to keep, unless as many are kept as may be.
+    pub fn new(pipeline: u32, places: impl Iterator<Item = (u64, u64)>, group: &BindGroup) -> Option<Bound> {
+        if BOUND.fetch_add(1, Relaxed) >= MOST_BOUND {
+            BOUND.fetch_sub(1, Relaxed);
+            return None;
+        }
+        Some(Bound { pipeline, places: places.collect(), group: group.clone() })
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        BOUND.fetch_sub(1, Relaxed);
+    }
 }
 
 impl Ready {
