@@ -8,7 +8,7 @@ from agtape._core import Tensor
 
 # What lives as long as the program does, or runs: it counts as held by others, and so does what only it refers to.
 # More objects than this are data that others hold too: the report does not walk through all of them.
-_MOST = 20_000
+_MOST = 250_000
 _LASTING = (type, types.ModuleType, types.FrameType, types.GeneratorType, types.CoroutineType, types.CodeType)
 
 
@@ -19,7 +19,7 @@ def held_alone(functions):
         functions: a list of functions, each of them referred to by this list and once from where it is dropped.
 
     Returns:
-        A list of tensors; empty where the functions refer to more than 20,000 objects.
+        A list of tensors; empty where the functions refer to more than 250,000 objects.
 
     >>> held_alone([])
     []
