@@ -6,10 +6,12 @@ import types
 
 from agtape._core import Tensor
 
-# What lives as long as the program does, or runs: it counts as held by others, and so does what only it refers to.
 # More objects than this are data that others hold too: the report does not walk through all of them.
-_MOST = 250_000
+_MOST = 20_000
+# What lives as long as the program does, or runs: it counts as held by others, and so does what only it refers to.
 _LASTING = (type, types.ModuleType, types.FrameType, types.GeneratorType, types.CoroutineType, types.CodeType)
+# What refers to nothing else. The state of Python's and NumPy's generators, which a segment remembers, has over 1,000 numbers.
+_PLAIN = (int, float, complex, str, bytes, types.NoneType)
 
 
 def held_alone(functions):
@@ -19,7 +21,7 @@ def held_alone(functions):
         functions: a list of functions, each of them referred to by this list and once from where it is dropped.
 
     Returns:
-        A list of tensors; empty where the functions refer to more than 250,000 objects.
+        A list of tensors; empty where the functions refer to more than 20,000 objects.
 
     >>> held_alone([])
     []
@@ -68,11 +70,16 @@ def _reachable(functions):
     return seen, inner
 
 
+def _is_passed_by(value):
+    """Whether the walk leaves it out: what is plain, what lasts, and the names of a module (which have the built-in ones)."""
+    return isinstance(value, _PLAIN + _LASTING) or (type(value) is dict and "__builtins__" in value)
+
+
 def _referents(value):
-    if isinstance(value, _LASTING) or isinstance(value, Tensor):
+    if isinstance(value, Tensor):
         return []
     if isinstance(value, types.FunctionType):
         # Its globals are its module's.
         found = [value.__closure__, value.__defaults__, value.__kwdefaults__]
         return [part for part in found if part is not None]
-    return [part for part in gc.get_referents(value) if not isinstance(part, _LASTING)]
+    return [part for part in gc.get_referents(value) if not _is_passed_by(part)]
