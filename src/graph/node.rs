@@ -147,13 +147,15 @@ pub struct Node {
 }
 
 impl Node {
+    // Inlined, the node is written where it is needed, and most have one output: recording an op is little more than this.
+    #[inline]
     pub(super) fn build(op: Op, args: SmallVec<[u64; 2]>, mut inputs: SmallVec<[Tensor; 2]>, specs: SmallVec<[Spec; 1]>) -> Node {
         let placing = Placing::of(&op, &mut inputs);
         count_transfer(&op, true);
         for t in &inputs {
             t.out().pending.fetch_add(1, Relaxed);
         }
-        let values = specs.iter().map(|_| None).collect();
+        let values = SmallVec::from_elem(None, specs.len());
         Node {
             id: next_id(),
             op,

@@ -154,12 +154,21 @@ pub fn record(
     saves: impl Fn(&Op, u32) -> Option<Saved>,
 ) -> Arc<Node> {
     let mut node = Node::build(op, args, inputs, specs);
-    // Outside the borrow: looking at the user's frames may run the user's code, which may record.
-    let wants_place = |state: &GradState| state.anomaly || state.lines || state.log.is_some();
-    if may_fail(&node.op) || STATE.with(|state| wants_place(&state.borrow())) {
-        node.place = PLACE_HOOK.get().and_then(|hook| hook()).map(String::into_boxed_str);
+    let is_plain = STATE.with(|state| {
+        let state = state.borrow();
+        let is_plain = !(state.anomaly || state.lines || state.log.is_some() || may_fail(&node.op));
+        if is_plain {
+            finish(&mut node, &state, &saves);
+        }
+        is_plain
+    });
+    if is_plain {
+        return publish(node);
     }
-    let node = STATE.with(|state| finish(node, &state.borrow(), &saves));
+    // Outside the borrow: looking at the user's frames may run the user's code, which may record.
+    node.place = PLACE_HOOK.get().and_then(|hook| hook()).map(String::into_boxed_str);
+    STATE.with(|state| finish(&mut node, &state.borrow(), &saves));
+    let node = publish(node);
     note(&node);
     node
 }
@@ -176,7 +185,8 @@ pub fn record_clone(original: &Node, inputs: SmallVec<[Tensor; 2]>, saves: fn(&O
     let reads = original.state.lock().reads;
     // A user's op may keep less than its family.
     let saves = |op: &Op, needs: u32| if matches!(op, Op::Custom) { Some(reads) } else { saves(op, needs) };
-    let node = STATE.with(|state| finish(node, &state.borrow(), &saves));
+    STATE.with(|state| finish(&mut node, &state.borrow(), &saves));
+    let node = publish(node);
     note(&node);
     if !node.marks.is_empty() {
         let rule = original.state.lock().rule.clone();
@@ -186,12 +196,11 @@ pub fn record_clone(original: &Node, inputs: SmallVec<[Tensor; 2]>, saves: fn(&O
 }
 
 /// Puts a new node into the segment and on the tapes that are under way.
-fn finish(mut node: Node, state: &GradState, saves: &dyn Fn(&Op, u32) -> Option<Saved>) -> Arc<Node> {
-    stamp(&mut node, state);
+fn finish(node: &mut Node, state: &GradState, saves: &dyn Fn(&Op, u32) -> Option<Saved>) {
+    stamp(node, state);
     let is_recorded = !state.paused && !state.tapes.is_empty() && node.outs.iter().any(|o| o.spec.dtype.is_float());
-    let reads = if is_recorded { mark(&mut node, &state.tapes, saves) } else { None };
-    count(&mut node, reads);
-    publish(node)
+    let reads = if is_recorded { mark(node, &state.tapes, saves) } else { None };
+    count(node, reads);
 }
 
 fn stamp(node: &mut Node, state: &GradState) {
@@ -229,7 +238,8 @@ pub fn record_source(t: &Tensor, tape: &Arc<TapeCore>, saves: fn(&Op, u32) -> Op
     Tensor::first(node)
 }
 
-/// Puts a finished node on its tapes' lists and among the pending ones.
+/// Puts a finished node on its tapes' lists and among the pending ones. A node is large: inlined, it is moved once.
+#[inline]
 fn publish(node: Node) -> Arc<Node> {
     let node = Arc::new(node);
     for m in &node.marks {

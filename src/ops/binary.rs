@@ -58,12 +58,17 @@ fn common(kind: BinaryKind, a: DType, b: DType) -> Result<DType> {
 
 /// Applies an elementwise op of two inputs.
 pub fn binary(kind: BinaryKind, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    one_device(kind.name(), &[a, b])?;
+    binary_of(kind, a.clone(), b.clone())
+}
+
+/// `binary` of inputs that nobody else needs.
+pub fn binary_of(kind: BinaryKind, a: Tensor, b: Tensor) -> Result<Tensor> {
+    one_device(kind.name(), &[&a, &b])?;
     let (a, b) = if a.dtype() == b.dtype() && a.dtype().is_float() {
-        (a.clone(), b.clone())
+        (a, b)
     } else {
         let dtype = common(kind, a.dtype(), b.dtype())?;
-        (cast(a, dtype), cast(b, dtype))
+        (cast(&a, dtype), cast(&b, dtype))
     };
     if matches!(kind, And | Or | Xor | Shl | Shr) && a.dtype().is_float() {
         common(kind, a.dtype(), b.dtype())?;

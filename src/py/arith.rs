@@ -8,7 +8,7 @@ use crate::backend::kind::BinaryKind::{self, *};
 use crate::backend::kind::UnaryKind as U;
 use crate::dtype::{DType, Scalar};
 use crate::graph::Tensor;
-use crate::ops::binary::{binary, select};
+use crate::ops::binary::{binary, binary_of, select};
 use crate::ops::matmul::matmul;
 use crate::ops::unary::unary;
 use pyo3::class::basic::CompareOp;
@@ -66,14 +66,14 @@ impl Other {
 fn forward(kind: BinaryKind, a: &PyTensor, b: Other) -> PyResult<PyTensor> {
     let a = a.tensor();
     let b = b.beside(kind.name(), a.dtype())?;
-    Ok(binary(kind, &a, &b)?.into())
+    Ok(binary_of(kind, a, b)?.into())
 }
 
 /// `other op self`.
 fn reflected(kind: BinaryKind, a: &PyTensor, b: Other) -> PyResult<PyTensor> {
     let a = a.tensor();
     let b = b.beside(kind.name(), a.dtype())?;
-    Ok(binary(kind, &b, &a)?.into())
+    Ok(binary_of(kind, b, a)?.into())
 }
 
 /// `self op= other`: the same object under a new version.
