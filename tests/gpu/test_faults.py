@@ -101,11 +101,22 @@ def test_R09_reset_makes_handles_stale_and_leaves_other_devices():
     assert handle.is_valid
     with ag.device("gpu"):
         assert handle.is_valid
+    w = ag.param([1.0, 2.0], device="gpu")
+    with ag.grad_tape():
+        inner = ag.tanh(w)
+        loss = (inner * inner).sum()
+    ag.eval(inner, loss)
+    # Pools of every kind are the device's.
+    of_tape = inner.handle
+    assert handle.pool == "persistent" and of_tape.pool.startswith("pass") and of_tape.is_valid
     assert ag.reset("gpu") >= 12
-    assert not handle.is_valid
+    assert not handle.is_valid and not of_tape.is_valid
     assert kept.is_valid
-    with pytest.raises(RuntimeError, match="generation"):
-        x.numpy()
+    for stale in (x, w, inner, loss):
+        with pytest.raises(RuntimeError, match=r"stale handle: .*generation"):
+            stale.numpy()
+    with pytest.raises(RuntimeError, match="stale handle"):
+        loss.backward()
     assert ag.memory_stats("gpu").active == 0
     assert ag.ones(2, device="gpu").tolist() == [1.0, 1.0]
 
