@@ -10,6 +10,7 @@ from pathlib import Path
 import agtape as ag
 import numpy as np
 import pytest
+from fresh_process import run_python
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -80,6 +81,29 @@ def test_a_new_size_needs_no_new_pipeline():
     for n in (51, 57, 63):
         work(n)
     assert _core.adapter_limits("gpu")["pipelines"] == pipelines
+
+
+def test_compiled_pipelines_are_kept_on_disk_and_what_is_kept_may_be_broken_or_unwritable(tmp_path):
+    program = """
+        import agtape as ag
+        print(ag.cumsum(ag.ones(5, device="gpu"), 0).tolist())
+    """
+    expected = "[1.0, 2.0, 3.0, 4.0, 5.0]\n"
+    folder = tmp_path / "kept"
+    assert run_python(program, AGTAPE_CACHE_DIR=str(folder)) == expected
+    if not folder.exists():
+        # Other platforms' adapters have no such cache.
+        assert ag.adapters()[0].backend != "Vulkan"
+        return
+    (file,) = folder.iterdir()
+    first = file.read_bytes()
+    assert len(first) > 0
+    # Another process finds it; one that finds something else there goes on without.
+    for content in (first, b"", b"no pipelines", first[: len(first) // 2]):
+        file.write_bytes(content)
+        assert run_python(program, AGTAPE_CACHE_DIR=str(folder)) == expected
+        assert [f.name for f in folder.iterdir()] == [file.name]
+    assert run_python(program, AGTAPE_CACHE_DIR=str(file)) == expected
 
 
 @pytest.mark.promise("G02")
