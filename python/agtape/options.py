@@ -20,7 +20,7 @@ class options:
         resident_grads: whether `.grad` stays on the device; else backward leaves read-only NumPy arrays of equal numbers there
             (tensors still, where the gradients' own computation is recorded).
         matmul_precision: how exact products of float32 on a GPU are at least: "highest" (as float32), "high" (11 significant bits of
-            each element, the range of float32, sums in float32) or "medium" (8 bits; computed as "high"). The CPU, adapters without
+            each element unless its row or column holds others 2^29 times as large, sums in float32) or "medium" (8 bits; computed as "high"). The CPU, adapters without
             cooperative matrices, and every adapter unless AGTAPE_COOPERATIVE=1 is set compute all of them as "highest". A product
             and its gradients keep what is in force when the product is called.
         source_lines: whether every op remembers the line that called it, for reports and out-of-memory errors; costs some

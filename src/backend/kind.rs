@@ -21,11 +21,13 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// How exact products of f32 are at least; other types are always computed in f32 or wider.
+    /// How exact products of f32 are at least. Less than `Highest` they are only where an adapter computes them by cooperative matrices of
+    /// halves. Products of 16-bit floats keep all bits of these in every precision, and are summed in f32; no other type depends on it.
     Precision {
-        /// As exact as f32.
+        /// As exact as f32. By halves: some 23 bits of each element down to 2^-29 of the largest magnitude of its row (of the left operand)
+        /// or column (of the right one), and 2^-39 of that magnitude below.
         Highest = "highest",
-        /// 11 significant bits of each element, the range of f32, sums in f32.
+        /// 11 significant bits of each element down to 2^-29 of that magnitude, 2^-39 of it below; sums in f32.
         High = "high",
         /// 8 significant bits: computed as `High`, which is more exact and as fast.
         Medium = "medium",

@@ -189,7 +189,7 @@ def network():
     yield Case("matmul batches", ("matmul",), batched, ag.matmul, "product", most=1)
     square = lambda rng, n: [spread(rng, (round(n**0.5), 16)), spread(rng, (16, round(n**0.5)))]
     yield Case("matmul square", ("matmul",), square, ag.matmul, "product", True)
-    yield Case("matmul large", ("matmul",), lambda rng, n: [spread(rng, (512, 512))] * 2, ag.matmul, "product", most=1)
+    yield Case("matmul large", ("matmul",), lambda rng, n: [spread(rng, (648, 648))] * 2, ag.matmul, "product", most=1)
     for width in (16, 768):
         rows = lambda rng, n, w=width: [spread(rng, (rows_of(n, w), w)), positive(rng, w), spread(rng, w)]
         layer = lambda x, w, b: nn.layer_norm(x, (x.shape[-1],), w, b)

@@ -316,8 +316,9 @@ fn test_fragments_serve_large_products_where_an_adapter_has_them() {
         assert!(is_by_fragments(&dispatches(2048, 2048, 2048, [2048, 1], precision, large)));
         assert!(is_by_fragments(&dispatches(2048, 2048, 2048, [1, 2048], precision, large)));
         assert!(is_by_fragments(&dispatches(2048, 2048, 2048, [4096, 2], precision, large)));
-        // Small ones, and adapters without fragments.
-        assert!(!is_by_fragments(&dispatches(256, 256, 256, [256, 1], precision, large)));
+        // Those just large enough; small ones, and adapters without fragments.
+        assert!(is_by_fragments(&dispatches(1024, 512, 512, [512, 1], precision, large)));
+        assert!(!is_by_fragments(&dispatches(1024, 511, 512, [511, 1], precision, large)));
         assert!(!is_by_fragments(&dispatches(2048, 2048, 2048, [2048, 1], precision, Caps { fragments: None, ..large })));
     }
 }
@@ -326,7 +327,7 @@ fn test_fragments_serve_large_products_where_an_adapter_has_them() {
 fn test_blocks_fit_the_workgroup_memory_and_grow_with_the_product() {
     let caps = Caps { is_software: false, workgroup_bytes: 48 << 10, fragments: Some(Fragments::Cooperative), ..device().caps };
     for (parts, blocks) in [(Parts::HighAndLow, &EXACT[..]), (Parts::High, &SHORT[..])] {
-        for (n, expected) in [(4096, 0), (2048, 0), (512, blocks.len() - 1)] {
+        for (n, expected) in [(4096, 0), (2048, 0), (768, blocks.len() - 1)] {
             let p = super::super::tests::sized(n, n, n);
             assert_eq!(block(&p, parts, Fragments::Cooperative, caps), Some(blocks[expected].0));
         }
