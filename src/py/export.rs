@@ -43,7 +43,14 @@ fn descr(py: Python<'_>, dtype: DType) -> Bound<'_, PyArrayDescr> {
 
 /// A read-only array with the values that a device holds, read at once.
 fn downloaded<'py>(py: Python<'py>, t: &Tensor, value: &Value) -> PyResult<Bound<'py, PyAny>> {
-    let bytes = compute(py, || read_bytes(value, t.dtype().size_bytes()))?;
+    let mut bytes = compute(py, || read_bytes(value, t.dtype().size_bytes()))?;
+    if t.dtype() == DType::BF16 {
+        // Here, not on the device: it moves half as much, and a tensor that the device holds is not too large to be read.
+        bytes = bytes
+            .chunks_exact(2)
+            .flat_map(|half| (u32::from(u16::from_ne_bytes([half[0], half[1]])) << 16).to_ne_bytes())
+            .collect();
+    }
     let np = py.import("numpy")?;
     let flat = np.call_method1("frombuffer", (PyBytes::new(py, &bytes), descr(py, t.dtype())))?;
     flat.call_method1("reshape", (PyTuple::new(py, t.shape())?,))
@@ -51,7 +58,8 @@ fn downloaded<'py>(py: Python<'py>, t: &Tensor, value: &Value) -> PyResult<Bound
 
 /// A read-only array over the tensor's storage; of a device's memory, a copy.
 pub fn numpy<'py>(py: Python<'py>, t: &Tensor) -> PyResult<Bound<'py, PyAny>> {
-    let t = if t.dtype() == DType::BF16 { cast(t, DType::F32) } else { t.clone() };
+    let t =
+        if t.dtype() == DType::BF16 && t.device().is_none_or(|device| device.is_cpu()) { cast(t, DType::F32) } else { t.clone() };
     let value = value(py, &t)?;
     if !value.storage.device().is_cpu() {
         return downloaded(py, &t, &value);
