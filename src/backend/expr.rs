@@ -75,6 +75,58 @@ impl Expr {
     }
 }
 
+/// Whether a type is one of the 16-bit floats.
+pub const fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// Which 16-bit floats reach an output as they are or through selections alone: these stay bits, since a conversion there and back makes
+/// a NaN quiet or forgets what it carries.
+#[derive(Debug, Default)]
+pub struct Moved {
+    inputs: SmallVec<[bool; 8]>,
+    instrs: Vec<bool>,
+}
+
+impl Moved {
+    /// Those of an expression.
+    pub fn of(expr: &Expr) -> Moved {
+        let inputs = SmallVec::from_elem(false, expr.inputs.len());
+        let mut moved = Moved { inputs, instrs: vec![false; expr.instrs.len()] };
+        for &(src, dtype) in &expr.outputs {
+            moved.mark(src, dtype, expr);
+        }
+        for (k, instr) in expr.instrs.iter().enumerate().rev() {
+            if moved.instrs[k] {
+                instr.srcs.iter().skip(1).for_each(|&src| moved.mark(src, instr.out, expr));
+            }
+        }
+        moved
+    }
+
+    fn mark(&mut self, src: Src, dtype: DType, expr: &Expr) {
+        match src {
+            Src::Input(k) if is_half(dtype) && expr.inputs.get(usize::from(k)) == Some(&dtype) => {
+                self.inputs[usize::from(k)] = true;
+            }
+            Src::Instr(k) if is_half(dtype) && expr.instrs.get(usize::from(k)).is_some_and(|i| i.op == EwOp::Where) => {
+                self.instrs[usize::from(k)] = true;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the bits of an input are wanted.
+    pub fn is_input(&self, k: usize) -> bool {
+        self.inputs.get(k).copied().unwrap_or(false)
+    }
+
+    /// Whether an instruction moves what it gives: a selection.
+    pub fn is_instr(&self, k: usize) -> bool {
+        self.instrs.get(k).copied().unwrap_or(false)
+    }
+}
+
 /// 32-bit words of a number of a type, as kernels are given it.
 pub const fn arg_words(dtype: DType) -> usize {
     if matches!(dtype, DType::F32 | DType::I32 | DType::U8) { 1 } else { 2 }

@@ -224,6 +224,7 @@ def replaced(x, at, by):
 
 ORDER = np.random.default_rng(3).permutation(256)
 COLUMNS = np.random.default_rng(4).integers(0, 256, (256, 256))
+CHOSEN = np.random.default_rng(5).random((256, 256)) < 0.5
 # What moves elements, as a function of an array or tensor, the library, and what makes an index.
 EXACT = {
     "as it is": lambda x, xp, i: x,
@@ -243,19 +244,26 @@ EXACT = {
     "take_along_axis": lambda x, xp, i: xp.take_along_axis(x, i(COLUMNS), 1),
     "window assigned": lambda x, xp, i: replaced(x, (slice(1, -1, 2), slice(3, None)), x[2::2, :-3]),
     "rows assigned": lambda x, xp, i: replaced(x, i(ORDER[:99]), x[100:199]),
+    "chosen assigned": lambda x, xp, i: replaced(x, i(CHOSEN), 0),
+    "where": lambda x, xp, i: xp.where(i(CHOSEN), x, x[::-1]),
+    "where a number is": lambda x, xp, i: xp.where(i(CHOSEN), 0, x.T),
+    "where of where": lambda x, xp, i: xp.where(i(CHOSEN), x[:1], xp.where(i(CHOSEN.T.copy()), x[:, 3:4], x)),
+    "triu": lambda x, xp, i: xp.triu(x),
+    "tril": lambda x, xp, i: xp.tril(x, 3),
 }
 
 
 @pytest.mark.promise("G01")
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", EXACT)
-def test_G01_all_16_bits_survive_being_moved(name, dtype, tmp_path):
+def test_G01_all_16_bits_survive_being_moved(name, dtype, device, tmp_path):
     """Signs of zeros, denormals, infinities, and what NaNs carry: a conversion there and back would make some of them quiet."""
-    bits, x = every_16_bits(dtype, "gpu")
+    bits, x = every_16_bits(dtype, device)
     if name == "concat":
         moved = ag.concat([x[:, :3], x[:, 5:], x.T], axis=1)
     else:
-        moved = EXACT[name](x, ag, lambda array: ag.tensor(array, device="gpu"))
+        moved = EXACT[name](x, ag, lambda array: ag.tensor(array, device=device))
     expected = EXACT[name](bits, np, lambda array: array)
     np.testing.assert_array_equal(bits_of(moved, tmp_path), expected)
 
@@ -271,6 +279,20 @@ def test_G01_all_16_bits_survive_being_sorted(dtype, tmp_path):
 
 
 @pytest.mark.promise("G01")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_G01_all_16_bits_survive_where_nothing_is_added(dtype, tmp_path):
+    bits, x = every_16_bits(dtype, "gpu")
+    rows = ag.tensor([3, 7, 3], device="gpu")
+    found = bits_of(ag.index_add(x, 0, rows, ag.ones(3, 256, dtype=dtype, device="gpu")), tmp_path)
+    changed = [r for r in range(256) if not np.array_equal(found[r], bits[r])]
+    assert changed == [3, 7]
+    first = ag.zeros(256, 1, dtype="int64", device="gpu")
+    found = bits_of(ag.scatter_add(x.T, 1, first, ag.ones(256, 1, dtype=dtype, device="gpu")), tmp_path)
+    np.testing.assert_array_equal(found[:, 1:], bits.T[:, 1:])
+    assert not np.array_equal(found[:, 0], bits.T[:, 0])
+
+
+@pytest.mark.promise("G01")
 def test_G01_all_16_bits_survive_where_two_lie_in_a_word(tmp_path):
     done = run_python(
         """
@@ -282,12 +304,68 @@ def test_G01_all_16_bits_survive_where_two_lie_in_a_word(tmp_path):
 
         assert not _core.adapter_limits("gpu")["f16"]
         for name in packed.EXACT:
-            packed.test_G01_all_16_bits_survive_being_moved(name, "float16", Path(sys.argv[1]))
+            packed.test_G01_all_16_bits_survive_being_moved(name, "float16", "gpu", Path(sys.argv[1]))
         packed.test_G01_all_16_bits_survive_being_sorted("float16", Path(sys.argv[1]))
+        packed.test_G01_all_16_bits_survive_where_nothing_is_added("float16", Path(sys.argv[1]))
         print("all")
         """,
         tmp_path,
         AGTAPE_NO_F16="1",
+        **WITH_TESTS,
+    )
+    assert done == "all\n"
+
+
+ROWS, WIDTH = 3001, 9
+
+
+def spoiled(array, device):
+    """A tensor of an array, while what its results will be written to holds something else."""
+    x = ag.tensor(array, device=device)
+    other = ~x if str(x.dtype) in ("bool", "uint8") else x + 1
+    ag.eval(other)
+    del other
+    return x
+
+
+# What moves elements, from two arrays, to more places than scratch of a word for each has room for. Where each element has an index of its
+# own, or is sorted, the indices have no room sooner.
+CROWDED = {
+    "parts joined": lambda a, b, i, d: ag.concat([spoiled(a, d)[:1001], ag.flip(ag.tensor(b, device=d)[1001:], 0)]),
+    "columns joined": lambda a, b, i, d: ag.concat([(x := spoiled(a, d))[:, :4], x[:, 7:], x[:, 4:7]], axis=1),
+    "rows taken": lambda a, b, i, d: spoiled(a, d)[i(ORDERED)],
+    "rows assigned": lambda a, b, i, d: replaced(spoiled(a, d), i(ORDERED), ag.tensor(b, device=d)[: len(ORDERED)]),
+    "window assigned": lambda a, b, i, d: replaced(spoiled(a, d), slice(1, None), ag.tensor(b, device=d)[1:]),
+}
+ORDERED = np.random.default_rng(6).permutation(ROWS)[:2900].astype(np.int32)
+
+
+def move_crowded(dtype):
+    """Moves elements of a type in every such way, on both devices."""
+    rng = np.random.default_rng(8)
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    a, b = (rng.integers(0, 2 if dtype == "bool" else 100, (ROWS, WIDTH)).astype(kind) for _ in range(2))
+    for name, move in CROWDED.items():
+        expected, found = (move(a, b, lambda array, d=d: ag.tensor(array, device=d), d) for d in ("cpu", "gpu"))
+        np.testing.assert_array_equal(found.numpy(), expected.numpy(), err_msg=f"{name}, {dtype}")
+
+
+@pytest.mark.promise("G01", "G03")
+@pytest.mark.parametrize("f16", ["0", "1"])
+def test_G03_packed_elements_are_moved_where_scratch_of_a_word_for_each_is_more_than_can_be_bound(f16):
+    done = run_python(
+        """
+        from agtape import _core
+        from gpu import test_packed as packed
+
+        limits = _core.adapter_limits("gpu")
+        assert 2 * packed.ROWS * packed.WIDTH <= limits["max_bytes"] < 4 * len(packed.ORDERED) * packed.WIDTH, limits
+        for dtype in ("bool", "uint8", "bfloat16", "float16"):
+            packed.move_crowded(dtype)
+        print("all")
+        """,
+        AGTAPE_MAX_BUFFER="90000",
+        AGTAPE_NO_F16=f16,
         **WITH_TESTS,
     )
     assert done == "all\n"

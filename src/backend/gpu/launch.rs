@@ -1,5 +1,5 @@
 //! Launches as data: the dispatches that one kernel of a plan becomes, with what each binds and which numbers it is given.
-use super::bits::packing;
+use super::bits::Packed;
 use super::catalog::matrix::{Block, Fragments};
 use super::codegen;
 pub use super::derive::Derived;
@@ -171,8 +171,8 @@ pub struct Steps<'a> {
     /// The adapter.
     pub caps: Caps,
     pub(super) made: Prepared,
-    /// Outputs that a last dispatch packs: (output, scratch with its wide elements).
-    pub(super) packed: Vec<(usize, Flat)>,
+    /// Outputs that a last dispatch packs.
+    pub(super) packed: Vec<Packed>,
 }
 
 /// The type in which hand-written shaders hold an element: four or eight bytes.
@@ -304,7 +304,7 @@ impl<'a> Steps<'a> {
         }
         let slot = self.scratch(elems(x.shape) * to.size_bytes());
         let flat = Flat { slot, elem: elem(to, long, self.caps), bytes: to.size_bytes() };
-        self.packed.push((k, flat));
+        self.packed.push(Packed { output: k, scratch: flat, added_to: None });
         flat
     }
 
@@ -339,12 +339,8 @@ impl<'a> Steps<'a> {
 
     /// What was made, with packed outputs written.
     pub fn finish(mut self) -> Result<Prepared> {
-        for (k, flat) in std::mem::take(&mut self.packed) {
-            let out = self.outs[k];
-            let (dtype, expr) = packing(flat.elem, wide(out.dtype), out.dtype);
-            let steps = strides(out.shape);
-            let x = View { slot: flat.slot, dtype, shape: out.shape, strides: &steps };
-            let dispatch = codegen::fused(&expr, out.shape, &[x], &[out], self.caps)?;
+        for packed in std::mem::take(&mut self.packed) {
+            let dispatch = packed.dispatch(self.ins, self.outs, self.caps)?;
             self.push(dispatch);
         }
         Ok(self.made)

@@ -152,6 +152,7 @@ macro_rules! select_size {
 unsafe fn select_body(size: usize, io: &Io) {
     match size {
         1 => select_size!(io, u8),
+        2 => select_size!(io, u16),
         4 => select_size!(io, u32),
         _ => select_size!(io, u64),
     }

@@ -1,7 +1,7 @@
 //! From a fused expression to the straight-line program that the interpreter runs on tiles.
 use super::isa::LANES;
 use super::step::{StepOp, result_size, weight};
-use crate::backend::expr::{EwOp, Expr, Instr, Src};
+use crate::backend::expr::{EwOp, Expr, Instr, Moved, Src, is_half as is16};
 use crate::backend::kind::{BinaryKind, UnaryKind};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -50,8 +50,9 @@ pub struct Program {
 impl Program {
     /// Lowers an expression. If `wide`, 16-bit outputs are left as rounded f32.
     pub fn new(expr: &Expr, wide: bool) -> Result<Program> {
-        Lowering { expr, wide, program: Program::default(), values: Vec::new(), widened: SmallVec::new(), steps: Vec::new() }
-            .run()
+        let moved = if wide { Moved::default() } else { Moved::of(expr) };
+        let (program, widened) = (Program::default(), SmallVec::new());
+        Lowering { expr, wide, moved, program, values: Vec::new(), halves: Vec::new(), widened, steps: Vec::new() }.run()
     }
 
     /// Whether the one output is the first input as it is.
@@ -89,15 +90,14 @@ struct Draft {
 struct Lowering<'a> {
     expr: &'a Expr,
     wide: bool,
+    moved: Moved,
     program: Program,
     /// Of each instruction: its value, and the value before rounding to 16 bits.
     values: Vec<(Place, Place)>,
+    /// Of each instruction that only moves 16-bit floats: what it gives, as it is stored.
+    halves: Vec<Option<Place>>,
     widened: SmallVec<[Option<Place>; 8]>,
     steps: Vec<Draft>,
-}
-
-const fn is16(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16)
 }
 
 impl Lowering<'_> {
@@ -165,6 +165,9 @@ impl Lowering<'_> {
 
     fn instr(&mut self, instr: &Instr) -> Result<()> {
         let op = step_op(instr)?;
+        if self.moved.is_instr(self.values.len()) {
+            return self.selection(instr);
+        }
         let mut srcs: SmallVec<[Place; 3]> = SmallVec::new();
         for (k, &src) in instr.srcs.iter().enumerate() {
             let dtype = if instr.op == EwOp::Where && k == 0 { DType::Bool } else { instr.input };
@@ -179,7 +182,39 @@ impl Lowering<'_> {
             value = self.push(StepOp::Round(instr.out), &[exact], dst);
         }
         self.values.push((value, exact));
+        self.halves.push(None);
         Ok(())
+    }
+
+    /// One of two 16-bit floats, whose bits are moved.
+    fn selection(&mut self, instr: &Instr) -> Result<()> {
+        let &[condition, a, b] = &instr.srcs[..] else {
+            return Err(Error::Internal("fused selection: operands"));
+        };
+        let condition = self.operand(condition, DType::Bool)?;
+        let (a, b) = (self.half(a, instr.out)?, self.half(b, instr.out)?);
+        let dst = self.fresh();
+        let half = self.push(StepOp::Select(2), &[condition, a, b], dst);
+        let dst = self.fresh();
+        let value = self.push(StepOp::Widen(instr.out), &[half], dst);
+        self.values.push((value, value));
+        self.halves.push(Some(half));
+        Ok(())
+    }
+
+    /// A 16-bit float as it is stored.
+    fn half(&mut self, src: Src, dtype: DType) -> Result<Place> {
+        let place = self.operand(src, dtype)?;
+        let exact = match src {
+            Src::Input(k) => return Ok(Place::Input(u16::from(k))),
+            Src::Instr(k) => match self.halves[usize::from(k)] {
+                Some(half) => return Ok(half),
+                None => self.values[usize::from(k)].1,
+            },
+            Src::Arg(_) => place,
+        };
+        let dst = self.fresh();
+        Ok(self.push(StepOp::Narrow(dtype), &[exact], dst))
     }
 
     fn output(&mut self, k: u16, src: Src, dtype: DType) -> Result<()> {
@@ -192,6 +227,12 @@ impl Lowering<'_> {
                     return Err(Error::Internal("fused output: input of another dtype"));
                 }
                 self.push(StepOp::Copy(dtype.size_bytes()), &[Place::Input(u16::from(i))], out);
+            }
+            Src::Instr(i) if is16(stored) && self.moved.is_instr(usize::from(i)) => {
+                let half = self.half(src, dtype)?;
+                if !self.redirect(half, out) {
+                    self.push(StepOp::Copy(2), &[half], out);
+                }
             }
             Src::Instr(i) if is16(stored) && self.operand(src, dtype).is_ok() => {
                 let exact = self.values[usize::from(i)].1;
@@ -227,6 +268,7 @@ impl Lowering<'_> {
             swap(value);
             swap(exact);
         }
+        self.halves.iter_mut().flatten().for_each(swap);
         self.widened.iter_mut().flatten().for_each(swap);
         true
     }

@@ -1,7 +1,7 @@
 //! A fused expression as WGSL: a line for each instruction, on registers that hold four elements.
 use super::numbers::Numbers;
 use super::operators::{self, Register};
-use crate::backend::expr::{EwOp, Expr, Instr, Src, arg_words};
+use crate::backend::expr::{EwOp, Expr, Instr, Moved, Src, arg_words, is_half};
 use crate::backend::gpu::launch::{Caps, Word, elem};
 use crate::backend::gpu::text::{Elem, Number};
 use crate::dtype::DType;
@@ -9,9 +9,11 @@ use crate::error::{Error, Result};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
-/// The text of an expression while it is written. Input k is expected in `x_k`.
+/// The text of an expression while it is written. Input k is expected in `x_k`, and in `half_k` where it is moved.
 pub struct Lines<'a> {
     expr: &'a Expr,
+    moved: &'a Moved,
+    caps: Caps,
     /// The instructions so far.
     pub text: String,
     /// The scalars, which do not change within a launch.
@@ -35,10 +37,6 @@ pub fn bound(dtype: DType, caps: Caps) -> Elem {
     }
 }
 
-const fn is_half(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16)
-}
-
 /// A value rounded to a 16-bit float type.
 fn rounded(dtype: DType, value: &str) -> String {
     match dtype {
@@ -48,11 +46,29 @@ fn rounded(dtype: DType, value: &str) -> String {
     }
 }
 
+/// A 16-bit float type's elements, as a tensor holds them, of numbers that need not be rounded.
+fn halved(dtype: DType, value: &str, caps: Caps) -> String {
+    match dtype {
+        DType::F16 if caps.f16 => format!("vec4<f16>({value})"),
+        DType::F16 => format!("f16_bits4({value})"),
+        _ => format!("bf16_bits4({value})"),
+    }
+}
+
+/// The numbers that such elements are.
+pub fn widened(dtype: DType, value: &str, caps: Caps) -> String {
+    match dtype {
+        DType::F16 if caps.f16 => format!("vec4f({value})"),
+        DType::F16 => format!("f16_value4({value})"),
+        _ => format!("bf16_value4({value})"),
+    }
+}
+
 impl<'a> Lines<'a> {
     /// Writes every instruction; scalars are declared among the numbers.
-    pub fn new(expr: &'a Expr, numbers: &mut Numbers) -> Result<Lines<'a>> {
-        let mut lines =
-            Lines { expr, text: String::new(), scalars: String::new(), args: SmallVec::new(), is_rounded: Vec::new() };
+    pub fn new(expr: &'a Expr, moved: &'a Moved, caps: Caps, numbers: &mut Numbers) -> Result<Lines<'a>> {
+        let (text, scalars) = (String::new(), String::new());
+        let mut lines = Lines { expr, moved, caps, text, scalars, args: SmallVec::new(), is_rounded: Vec::new() };
         for (k, instr) in expr.instrs.iter().enumerate() {
             lines.instr(k, instr, numbers)?;
         }
@@ -60,6 +76,9 @@ impl<'a> Lines<'a> {
     }
 
     fn instr(&mut self, k: usize, instr: &Instr, numbers: &mut Numbers) -> Result<()> {
+        if self.moved.is_instr(k) {
+            return self.selection(k, instr, numbers);
+        }
         let dtype = |i: usize| if instr.op == EwOp::Where && i == 0 { DType::Bool } else { instr.input };
         let mut at: SmallVec<[String; 3]> = SmallVec::new();
         for (i, &src) in instr.srcs.iter().enumerate() {
@@ -82,7 +101,32 @@ impl<'a> Lines<'a> {
         Ok(())
     }
 
-    /// The name of an operand.
+    /// One of two 16-bit floats as they are.
+    fn selection(&mut self, k: usize, instr: &Instr, numbers: &mut Numbers) -> Result<()> {
+        let &[condition, a, b] = &instr.srcs[..] else {
+            return Err(Error::Internal("gpu: a fused selection without three operands"));
+        };
+        let condition = self.operand(condition, DType::Bool, numbers)?;
+        let (a, b) = (self.half(a, instr.out, numbers)?, self.half(b, instr.out, numbers)?);
+        self.is_rounded.push(false);
+        let _ = writeln!(self.text, "    let half_of_{k} = select({b}, {a}, {condition});");
+        Ok(())
+    }
+
+    /// A 16-bit float as an output or a selection takes it: an element of a tensor. What was computed comes unrounded: this rounds it.
+    pub fn half(&mut self, src: Src, dtype: DType, numbers: &mut Numbers) -> Result<String> {
+        match src {
+            Src::Input(k) if self.moved.is_input(usize::from(k)) => Ok(format!("half_{k}")),
+            Src::Instr(k) if self.moved.is_instr(usize::from(k)) => Ok(format!("half_of_{k}")),
+            Src::Instr(k) => match self.expr.instrs.get(usize::from(k)) {
+                Some(i) if i.out == dtype && i.op != EwOp::Where => Ok(halved(dtype, &format!("exact_{k}"), self.caps)),
+                _ => Err(Error::Internal("gpu: a fused operand of another dtype")),
+            },
+            _ => Ok(halved(dtype, &self.operand(src, dtype, numbers)?, self.caps)),
+        }
+    }
+
+    /// The name of an operand: of a 16-bit float the number that it is rounded to.
     pub fn operand(&mut self, src: Src, dtype: DType, numbers: &mut Numbers) -> Result<String> {
         match src {
             Src::Input(k) if self.expr.inputs.get(usize::from(k)) == Some(&dtype) => Ok(format!("x_{k}")),
@@ -93,22 +137,15 @@ impl<'a> Lines<'a> {
                     return Err(Error::Internal("gpu: a fused operand of another dtype, or a later one"));
                 }
                 if !std::mem::replace(&mut self.is_rounded[at], true) {
-                    let _ = writeln!(self.text, "    let v_{k} = {};", rounded(dtype, &format!("exact_{k}")));
+                    let value = match self.moved.is_instr(at) {
+                        true => widened(dtype, &format!("half_of_{k}"), self.caps),
+                        false => rounded(dtype, &format!("exact_{k}")),
+                    };
+                    let _ = writeln!(self.text, "    let v_{k} = {value};");
                 }
                 Ok(format!("v_{k}"))
             }
             Src::Input(_) => Err(Error::Internal("gpu: a fused input of another dtype")),
-        }
-    }
-
-    /// The name of a result; a 16-bit float may come unrounded, since storing it rounds.
-    pub fn result(&mut self, src: Src, dtype: DType, numbers: &mut Numbers) -> Result<String> {
-        match src {
-            Src::Instr(k) if is_half(dtype) => match self.expr.instrs.get(usize::from(k)) {
-                Some(i) if i.out == dtype && i.op != EwOp::Where => Ok(format!("exact_{k}")),
-                _ => self.operand(src, dtype, numbers),
-            },
-            _ => self.operand(src, dtype, numbers),
         }
     }
 

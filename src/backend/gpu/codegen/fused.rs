@@ -1,10 +1,9 @@
 //! Elementwise kernels: every thread computes four elements and writes whole words.
 use super::axes::Axes;
-use super::expression::{Lanes, Lines, bound, mover, reader, register};
+use super::expression::{Lanes, Lines, bound, mover, reader, register, widened};
 use super::library;
 use super::numbers::Numbers;
-use super::operators::Register;
-use crate::backend::expr::{Expr, Src};
+use crate::backend::expr::{Expr, Moved, Src, is_half};
 use crate::backend::gpu::launch::{Caps, Dispatch, Slot, View, Word, elem, spread};
 use crate::backend::gpu::text::{Number, Source};
 use crate::dtype::DType;
@@ -50,6 +49,7 @@ impl Parts {
         let per_word = per_word(outs, caps);
         // Input 0 is given as a number.
         let is_moved = !is_given && is_moved(expr);
+        let moved = if is_moved { Moved::default() } else { Moved::of(expr) };
         let strides: SmallVec<[&[isize]; 8]> = ins.iter().map(|v| v.strides).collect();
         let axes = Axes::merged(shape, &strides, 0..shape.len());
         let (mut slots, mut functions) = (SmallVec::new(), String::new());
@@ -58,7 +58,7 @@ impl Parts {
             slots.push(view.slot);
             numbers.word(format!("start_in_{k}"), Number::U32, Word::Offset(view.slot, view.dtype.size_bytes()));
             let lanes = if axes.is_flat(k) && !axes.is_constant(k) { lanes(per_word) } else { Lanes::Apart };
-            let read = if is_moved { mover } else { reader };
+            let read = if is_moved || moved.is_input(k) { mover } else { reader };
             read(&format!("in_{k}"), view.dtype, lanes, caps, &mut functions)?;
         }
         for (k, view) in outs.iter().enumerate() {
@@ -67,17 +67,19 @@ impl Parts {
             numbers.word(format!("start_out_{k}"), Number::U32, Word::Offset(view.slot, view.dtype.size_bytes()));
         }
         axes.declare("axis", &mut numbers)?;
-        let mut lines = Lines::new(expr, &mut numbers)?;
+        let mut lines = Lines::new(expr, &moved, caps, &mut numbers)?;
         let mut stores = Stores::default();
         for (k, &(src, dtype)) in expr.outputs.iter().enumerate() {
             let value = match src {
                 Src::Input(from) if is_moved => kept(expr.inputs[usize::from(from)], dtype, &format!("x_{from}"))?,
-                _ => rounded(dtype, lines.result(src, dtype, &mut numbers)?, caps)?,
+                _ if is_half(dtype) => lines.half(src, dtype, &mut numbers)?,
+                _ => stored(dtype, lines.operand(src, dtype, &mut numbers)?),
             };
             stores.add(k, dtype, &value, caps);
         }
         let mut all = lines.scalars;
-        load(&axes, is_given, &mut all);
+        let halves = |k: usize| moved.is_input(k).then(|| widened(expr.inputs[k], &format!("half_{k}"), caps));
+        load(&axes, is_given, halves, &mut all);
         all.push_str(&lines.text);
         all.push_str(&stores.text());
         let functions = format!("{}{functions}", library::used_by(&format!("{functions}{all}")));
@@ -129,9 +131,8 @@ fn is_moved(expr: &Expr) -> bool {
 
 /// What a moved value is when it is written: 16 bits may go to a word of their own and come from there.
 fn kept(from: DType, to: DType, value: &str) -> Result<String> {
-    let is_half = |dtype| matches!(dtype, DType::F16 | DType::BF16);
     Ok(match (from, to) {
-        (DType::Bool, DType::Bool) => format!("select(vec4u(0u), vec4u(1u), {value})"),
+        (DType::Bool, DType::Bool) => stored(to, value.to_owned()),
         (from, DType::I32) if is_half(from) => format!("bitcast<vec4i>({value})"),
         (DType::I32, to) if is_half(to) => format!("bitcast<vec4u>({value})"),
         (from, to) if from == to => value.to_owned(),
@@ -139,15 +140,9 @@ fn kept(from: DType, to: DType, value: &str) -> Result<String> {
     })
 }
 
-/// What a computed value is when it is written.
-fn rounded(dtype: DType, value: String, caps: Caps) -> Result<String> {
-    Ok(match (dtype, register(dtype)?) {
-        (DType::F16, _) if caps.f16 => format!("vec4<f16>({value})"),
-        (DType::F16, _) => format!("f16_bits4({value})"),
-        (DType::BF16, _) => format!("bf16_bits4({value})"),
-        (_, Register::Truth) => format!("select(vec4u(0u), vec4u(1u), {value})"),
-        _ => value,
-    })
+/// What a computed value of a word or a byte is when it is written.
+fn stored(dtype: DType, value: String) -> String {
+    if dtype == DType::Bool { format!("select(vec4u(0u), vec4u(1u), {value})") } else { value }
 }
 
 /// Most elements of an output that lie in one word.
@@ -174,12 +169,19 @@ fn first_lanes(per_word: usize) -> &'static str {
     }
 }
 
-/// Lines that load every input.
-fn load(axes: &Axes, is_given: bool, text: &mut String) {
+/// Lines that load every input; `halves` says what number the elements are of one that is moved besides.
+fn load(axes: &Axes, is_given: bool, halves: impl Fn(usize) -> Option<String>, text: &mut String) {
     let positions = axes.positions("axis", "inside", text);
     for (k, position) in positions.into_iter().enumerate().skip(usize::from(is_given)) {
         let at = position.map_or_else(|| format!("vec4u(start_in_{k})"), |p| format!("vec4u(start_in_{k}) + {p}"));
-        let _ = writeln!(text, "    let x_{k} = read_in_{k}({at});");
+        let value = match halves(k) {
+            Some(value) => {
+                let _ = writeln!(text, "    let half_{k} = read_in_{k}({at});");
+                value
+            }
+            None => format!("read_in_{k}({at})"),
+        };
+        let _ = writeln!(text, "    let x_{k} = {value};");
     }
 }
 

@@ -5,7 +5,7 @@ use super::fold::{Fold, Stored};
 use super::form::{Form, Split};
 use super::library;
 use super::numbers::Numbers;
-use crate::backend::expr::Expr;
+use crate::backend::expr::{Expr, Moved};
 use crate::backend::gpu::launch::{Dispatch, Flat, Slot, Steps, Word, grid};
 use crate::backend::gpu::text::{Elem, Number, Source};
 use crate::backend::kind::ReduceKind;
@@ -143,7 +143,8 @@ fn elements(expr: &Expr, fold: &Fold, form: &Form, split: Split, to: &Target, st
         for (prefix, axes) in [("outer", &outer), ("along", &along), ("inner", &inner)] {
             axes.declare(prefix, &mut draft.numbers)?;
         }
-        let mut lines = Lines::new(expr, &mut draft.numbers)?;
+        let moved = Moved::default();
+        let mut lines = Lines::new(expr, &moved, steps.caps, &mut draft.numbers)?;
         let (src, dtype) = expr.outputs[0];
         let value = lines.operand(src, dtype, &mut draft.numbers)?;
         draft.before.push_str(&lines.scalars);

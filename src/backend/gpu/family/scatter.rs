@@ -61,7 +61,7 @@ pub fn put(k: usize, steps: &mut Steps) -> Result<()> {
 /// Input 0 with the last input added at the indices, repeated ones in index order.
 pub fn add(k: usize, steps: &mut Steps) -> Result<()> {
     let op = "scatter_add";
-    let out = steps.out_from(0, 0, false)?;
+    let out = steps.out_added(0, 0)?;
     if elems(steps.ins[k + 1].shape) == 0 {
         return Ok(());
     }
@@ -74,7 +74,7 @@ pub fn add(k: usize, steps: &mut Steps) -> Result<()> {
 pub fn add_along(axis: usize, steps: &mut Steps) -> Result<()> {
     let op = "scatter_along_axis";
     let (shape, of) = (steps.outs[0].shape, steps.ins[1].shape);
-    let out = steps.out_from(0, 0, false)?;
+    let out = steps.out_added(0, 0)?;
     let (size, length, inner) = (shape[axis], of[axis], elems(&of[axis + 1..]));
     let places = elems(of);
     if places == 0 {

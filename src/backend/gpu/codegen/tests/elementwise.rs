@@ -1,5 +1,7 @@
 //! Every elementwise kind on every dtype, layouts, scalars, several outputs and large sizes.
 use super::*;
+use crate::backend::gpu::check::{device, on_cpu, on_gpu_as};
+use crate::backend::gpu::launch::Caps;
 use smallvec::smallvec;
 
 /// Units in the last place within which a function agrees with the CPU's, each of which is a few from the truth.
@@ -74,6 +76,53 @@ fn test_g01_selections_move_every_dtype() {
         let expr = single(EwOp::Where, dtype, dtype);
         let ins = [host(DType::Bool, &[1021], draw), host(dtype, &[1021], draw), host(dtype, &[1021], draw)];
         check(&expr, &[1021], &ins, &[], (0.0, 0.0));
+    }
+}
+
+/// A selection; what is computed from it; one of both; and an input as it is.
+pub(super) fn selections(dtype: DType) -> Expr {
+    let instr = |op, srcs: &[Src]| Instr { op, input: dtype, out: dtype, srcs: srcs.iter().copied().collect() };
+    let instrs = vec![
+        instr(EwOp::Where, &[Src::Input(0), Src::Input(1), Src::Input(2)]),
+        instr(EwOp::Binary(BinaryKind::Add), &[Src::Instr(0), Src::Input(2)]),
+        instr(EwOp::Where, &[Src::Input(0), Src::Instr(1), Src::Instr(0)]),
+    ];
+    let outputs = [0, 1, 2].map(Src::Instr).into_iter().chain([Src::Input(1)]).map(|src| (src, dtype)).collect();
+    Expr { inputs: smallvec![DType::Bool, dtype, dtype], instrs, outputs }
+}
+
+#[test]
+fn test_g01_selections_move_the_bits_of_16_bit_floats() {
+    let n = 1usize << 16;
+    for dtype in [DType::F16, DType::BF16] {
+        // Each is met by another that may be taken in its place.
+        let (a, b): (Vec<u16>, Vec<u16>) = (0..=u16::MAX).map(|k| (k, k.wrapping_mul(40_503))).unzip();
+        let whole = |bits: &[u16]| Host {
+            dtype,
+            shape: vec![n],
+            strides: vec![1],
+            offset: 0,
+            bytes: bytemuck::cast_slice(bits).to_vec(),
+        };
+        let truths: Vec<f64> = (0..n).map(|k| (k * 7 / 5 % 2) as f64).collect();
+        let (ins, expr) = ([Host::new(DType::Bool, &[n], &truths), whole(&a), whole(&b)], selections(dtype));
+        let outs = vec![(dtype, vec![n]); 4];
+        let kernel = Kernel::Fused(expr.clone());
+        let on_gpu = |caps| on_gpu_as(&kernel, &[n], &ins, &outs, &[], caps);
+        let all = [on_cpu(&kernel, &[n], &ins, &outs, &[]), on_gpu(device().caps), on_gpu(Caps { f16: false, ..device().caps })];
+        for found in &all {
+            let found: Vec<&[u16]> = found.iter().map(|bytes| bytemuck::cast_slice(bytes)).collect();
+            for k in 0..n {
+                let (is_a, sum) = (truths[k] == 1.0, found[1][k]);
+                let chosen = if is_a { a[k] } else { b[k] };
+                assert_eq!(
+                    [found[0][k], found[2][k], found[3][k]],
+                    [chosen, if is_a { sum } else { chosen }, a[k]],
+                    "{dtype} {k}"
+                );
+            }
+        }
+        check(&expr, &[n], &ins, &[], near(dtype, 1.0));
     }
 }
 

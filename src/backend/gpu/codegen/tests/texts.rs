@@ -3,7 +3,7 @@ use super::*;
 use crate::backend::gpu::codegen::library;
 use crate::backend::gpu::launch::{Caps, Dispatch, Slot, View, prepare};
 use crate::backend::kind::ReduceKind;
-use crate::backend::op::dropped;
+use crate::backend::op::{Op, dropped};
 use crate::shape::strides;
 use naga::back::{hlsl, msl, spv};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
@@ -109,6 +109,7 @@ fn test_g04_generated_kernels_translate_to_every_shading_language() {
             fused_texts(&single(EwOp::Cast, dtype, to), &[9]).iter().for_each(&mut translated);
         }
         fused_texts(&plain(dtype), &[9]).iter().for_each(&mut translated);
+        fused_texts(&single(EwOp::Where, dtype, dtype), &[9]).iter().for_each(&mut translated);
         for &kind in ReduceKind::ALL {
             if crate::backend::cpu::prepare(&Kernel::Reduce(kind, 1, plain(dtype))).is_ok() {
                 for shape in [[100_000usize, 3], [3, 100_000]] {
@@ -117,6 +118,13 @@ fn test_g04_generated_kernels_translate_to_every_shading_language() {
                     }
                 }
             }
+        }
+    }
+    for dtype in [DType::F16, DType::BF16] {
+        let expr = elementwise::selections(dtype);
+        for &output in &expr.outputs {
+            let one = Expr { outputs: [output].into_iter().collect(), ..expr.clone() };
+            fused_texts(&one, &[9]).iter().for_each(&mut translated);
         }
     }
     // 16 bits that are only moved, to a word of their own and back.
@@ -155,4 +163,27 @@ fn test_g03_too_many_elements_are_refused_with_their_number() {
     let view = |slot| View { slot, dtype: DType::U8, shape: &shape, strides: &steps };
     let error = prepare(&Kernel::Fused(plain(DType::U8)), &shape, &[view(Slot::In(0))], &[view(Slot::Out(0))], CAPS).unwrap_err();
     assert!(error.to_string().contains("4294967296"), "{error}");
+    let whole = View { shape: &[], strides: &[], ..view(Slot::Out(0)) };
+    let sum = Kernel::Reduce(ReduceKind::Sum, 1, plain(DType::U8));
+    let error = prepare(&sum, &shape, &[view(Slot::In(0))], &[whole], CAPS).unwrap_err();
+    assert!(error.to_string().contains("a reduction of [4294967296] has more elements"), "{error}");
+    let positions = View { dtype: DType::I64, ..view(Slot::Out(1)) };
+    let sort = Kernel::Op(Op::Sort { descending: false });
+    let long = [(1usize << 30) + 1];
+    let [x, values, positions] = [view(Slot::In(0)), view(Slot::Out(0)), positions].map(|v| View { shape: &long, ..v });
+    let error = prepare(&sort, &long, &[x], &[values, positions], CAPS).unwrap_err();
+    assert!(error.to_string().contains("sort: 1073741825 elements to be sorted on a GPU are more than 2^30"), "{error}");
+    let gather = Kernel::Op(Op::Gather(1));
+    let (few, next) = ([2usize], [1isize]);
+    let at = View { slot: Slot::In(1), dtype: DType::I32, shape: &few, strides: &steps };
+    let x = View { shape: &[1 << 31], strides: &next, ..view(Slot::In(0)) };
+    let out = View { shape: &few, strides: &next, ..view(Slot::Out(0)) };
+    let error = prepare(&gather, &few, &[x, at], &[out], CAPS).unwrap_err();
+    assert!(error.to_string().contains("gather: an indexed axis of 2147483648 elements is longer than 2^31 - 1"), "{error}");
+    // Two rows of workgroups are one too many where one dimension holds so few.
+    let caps = Caps { max_groups: 2, ..CAPS };
+    let shape = [1024 * 4 + 1];
+    let [x, out] = [view(Slot::In(0)), view(Slot::Out(0))].map(|v| View { shape: &shape, ..v });
+    let error = prepare(&Kernel::Fused(plain(DType::U8)), &shape, &[x], &[out], caps).unwrap_err();
+    assert!(error.to_string().contains("5 workgroups are more than the adapter's 2 x 2"), "{error}");
 }
