@@ -71,3 +71,17 @@ pub(super) fn describe(adapter: &Adapter) -> AdapterInfo {
         is_software: info.device_type == DeviceType::Cpu,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_adapters_have_the_first_numbers_and_the_fastest_kind_before_the_others() {
+        use DeviceType::*;
+        assert!([DiscreteGpu, IntegratedGpu, VirtualGpu, Other, Cpu].map(rank).is_sorted_by(|a, b| a < b));
+        let kinds: Vec<u8> = adapters().iter().map(|a| rank(a.get_info().device_type)).collect();
+        assert!(kinds.is_sorted());
+        assert!(adapter_infos().iter().all(|a| a.is_software == (a.kind == "software")));
+    }
+}

@@ -367,3 +367,35 @@ impl Gpu {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_g04_an_error_that_nobody_waits_for_is_told_by_the_next_call_once() {
+        // A device of its own: on the shared one another test would hear it.
+        let gpu = Gpu::open(0).unwrap();
+        let descriptor = |size, usage| wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false };
+        // Buffers that are mapped to be read may be copied to and nothing else.
+        let refused = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::STORAGE;
+        for size in [4, 8] {
+            drop(gpu.device.create_buffer(&descriptor(size, refused)));
+        }
+        let error = gpu.check().unwrap_err().to_string();
+        assert!(error.contains("gpu: reported outside a call: ") && error.contains("MAP_READ"), "{error}");
+        gpu.check().unwrap();
+        let buffer = gpu.allocate(16).unwrap();
+        gpu.write(&buffer, 0, &[7; 16]).unwrap();
+        gpu.synchronize().unwrap();
+    }
+
+    #[test]
+    fn test_g03_all_limits_of_the_adapter_are_asked_for_and_no_feature_but_immediates_is_needed() {
+        let gpu = Gpu::open(0).unwrap();
+        assert_eq!(gpu.device.limits(), adapters()[0].limits());
+        assert_eq!(features(Features::IMMEDIATES), Features::IMMEDIATES);
+        assert!(!gpu.device.features().contains(Features::EXPERIMENTAL_COOPERATIVE_MATRIX));
+    }
+}

@@ -114,3 +114,24 @@ impl Gpu {
         Ok(Ready { dispatches, scratch: prepared.scratch })
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::backend::gpu::check::device;
+
+    #[test]
+    fn test_g04_dispatches_keep_no_more_groups_than_a_driver_has_room_for() {
+        let gpu = device();
+        let layout = gpu.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &[] });
+        let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &layout, entries: &[] };
+        let group = gpu.device.create_bind_group(&descriptor);
+        let keep = || Bound::new(0, std::iter::empty(), &group);
+        let kept: Vec<Bound> = (0..MOST_BOUND + 10).map_while(|_| keep()).collect();
+        // Other tests keep some as well.
+        assert!(kept.len() <= MOST_BOUND && kept.len() > MOST_BOUND / 2, "{}", kept.len());
+        drop(kept);
+        assert!((0..MOST_BOUND / 2).map(|_| keep()).all(|bound| bound.is_some()));
+    }
+}

@@ -82,7 +82,9 @@ fn test_g03_workgroups_and_immediates_are_within_what_every_adapter_has() {
         // Blocks by fragments are chosen by what adapters with fragments have.
         let most = if source.enables.contains(&COOPERATIVE) { 512 } else { 256 };
         assert!(threads <= widest.max(most), "{}: {threads} threads", source.name);
-        assert!(source.words.len() * 4 <= 256, "{}: {} numbers", source.name, source.words.len());
+        // 128 bytes of immediates, and products by fragments are chosen by what there is.
+        let most = if source.name == "matmul by fragments" { 64 } else { 32 };
+        assert!(source.words.len() <= most, "{}: {} numbers", source.name, source.words.len());
         assert!(source.bindings.len() <= 8, "{}: {} bindings", source.name, source.bindings.len());
     }
 }
