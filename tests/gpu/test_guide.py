@@ -98,3 +98,10 @@ def test_the_guide_names_every_switch_of_the_backend_and_no_other():
     named = set(re.findall(r"^\| `(AGTAPE_\w+)", GUIDE.split("## Switches")[1].split("\n## ")[0], re.MULTILINE))
     assert switches
     assert switches == named
+
+
+def test_what_was_never_run_is_said_to_be():
+    rows = re.findall(r"^\| (.*?) \| (.*?) \|$", GUIDE.split("## Does it work")[1].split("\n## ")[0], re.MULTILINE)
+    for name in ("AMD", "Intel", "subgroups of 64", "Metal", "DX12"):
+        (state,) = [state for where, state in rows if name in where]
+        assert "not run" in state, name

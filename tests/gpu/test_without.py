@@ -75,6 +75,30 @@ def test_G01_without_subgroups_row_kernels_give_the_same(tmp_path):
         np.testing.assert_allclose(b[name], a[name], rtol=rtol, atol=rtol, err_msg=name)
 
 
+@pytest.mark.promise("G01", "G02")
+@pytest.mark.timeout(300)
+def test_G02_an_adapter_that_has_only_what_every_one_has_passes_the_self_test():
+    """No 64-bit integers, no 16-bit floats, no subgroups, no clock and no cooperative matrices."""
+    printed = run_python(
+        """
+        import agtape as ag
+        from agtape import _core
+
+        limits = _core.adapter_limits("gpu")
+        assert (limits["int64"], limits["f16"], limits["subgroup"]) == (False, False, (0, 0)), limits
+        report = ag.selftest("gpu", large=False)
+        print(report if not report.is_ok else "ok")
+        """,
+        AGTAPE_NO_INT64="1",
+        AGTAPE_NO_F16="1",
+        AGTAPE_NO_SUBGROUPS="1",
+        AGTAPE_NO_TIMESTAMPS="1",
+        AGTAPE_COOPERATIVE="0",
+        timeout=280,
+    )
+    assert printed == "ok\n"
+
+
 # Draws that stay small: what they count, repeat or shift by would be beyond memory, and positions are what indices are.
 INT64 = [row for row in ROWS if "int64" in row.dtypes]
 
