@@ -195,7 +195,7 @@ PLACES = [
     ("optimizer of a number", lambda: ag.optim.Adam([3.0]), TypeError, ["Adam", "float", "tensor|leaf|leaves"]),
     ("optimizer of no list", lambda: ag.optim.SGD(3, lr=0.1), TypeError, ["SGD", "int", "iterable"]),
     ("group of no list", lambda: ag.optim.SGD([{"params": 3}], lr=0.1), TypeError, ["SGD", "int", "leaf"]),
-    ("betas", lambda: ag.optim.Adam([ag.param([1.0])], betas=0.9), ValueError, ["Adam", "0.9", "two numbers"]),
+    ("betas", lambda: ag.optim.Adam([ag.param([1.0])], betas=0.9), TypeError, ["Adam", "0.9", "two numbers"]),
     ("module list", lambda: ag.nn.ModuleList(3), TypeError, ["ModuleList", "int", "iterable"]),
     ("module dict", lambda: ag.nn.ModuleDict(3), TypeError, ["ModuleDict", "int", "mapping"]),
     ("diff of a number", lambda: ag.diff(1.5), ValueError, ["diff", "axis -1", "0 dimension", "expected"]),

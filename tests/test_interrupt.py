@@ -91,6 +91,13 @@ WORKLOADS = {
         begin()
         loss.backward()
     """,
+    "more recorded than is kept pending": """
+        x = ag.tensor(np.ones((300, 300), np.float32) / 300)
+        y = x
+        begin()
+        while True:
+            y = y @ x
+    """,
     "a loop in python": """
         begin()
         while True:

@@ -2,11 +2,11 @@
 
 import contextlib
 import random
-from collections.abc import Iterable
 
 import numpy as np
 
 from agtape import _core
+from agtape.arguments import as_list
 
 
 class World:
@@ -65,11 +65,12 @@ class World:
             raise
 
 
-def generators(rngs):
+def generators(rngs, op="checkpoint"):
     """The user's generators as a tuple.
 
     Args:
         rngs: a list, tuple or other iterable of generators.
+        op: the function that they were given to, for errors.
 
     Returns:
         A tuple.
@@ -87,13 +88,11 @@ def generators(rngs):
     """
     if not rngs and isinstance(rngs, tuple):
         return rngs
-    if not isinstance(rngs, Iterable):
-        raise TypeError(f"checkpoint: rngs is {type(rngs).__name__}; expected a list of generators")
-    known = tuple(rngs)
+    known = tuple(as_list(op, "rngs", rngs, "a list of generators"))
     for i, rng in enumerate(known):
         if _access(rng) is None:
             raise TypeError(
-                f"checkpoint: rngs[{i}] is {type(rng).__name__}; expected numpy.random.Generator, random.Random or something with "
+                f"{op}: rngs[{i}] is {type(rng).__name__}; expected numpy.random.Generator, random.Random or something with "
                 "get_state and set_state"
             )
     return known

@@ -5,7 +5,7 @@ import numpy as np
 import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
-from agtape.arguments import as_int
+from agtape.arguments import as_flag, as_int, as_word
 
 _KINDS = {
     "bool": ("bool",),
@@ -38,7 +38,7 @@ class finfo:
     """
 
     def __init__(self, type):
-        self.dtype = _dtype("finfo", type)
+        self.dtype = _dtype("finfo", type, "type")
         if self.dtype.name not in _FINFO:
             raise TypeError(f"finfo: got {self.dtype.name}; expected a floating-point dtype")
         self.bits, digits, exponent = _FINFO[self.dtype.name]
@@ -64,7 +64,7 @@ class iinfo:
     """
 
     def __init__(self, type):
-        self.dtype = _dtype("iinfo", type)
+        self.dtype = _dtype("iinfo", type, "type")
         if self.dtype.name not in _KINDS["integral"]:
             raise TypeError(f"iinfo: got {self.dtype.name}; expected an integer dtype")
         self.bits = 8 * self.dtype.itemsize
@@ -98,7 +98,7 @@ def isdtype(dtype, kind):
         if kind not in _KINDS:
             raise ValueError(f"isdtype: kind is {kind!r}; expected a dtype or one of {', '.join(_KINDS)}")
         return name in _KINDS[kind]
-    return name == _dtype("isdtype", kind).name
+    return name == _dtype("isdtype", kind, "kind").name
 
 
 def result_type(*arrays_and_dtypes):
@@ -133,8 +133,8 @@ def can_cast(from_, to):
     >>> ag.can_cast("float32", "float64"), ag.can_cast("float64", "float32")
     (True, False)
     """
-    given = _dtype("can_cast", from_.dtype if isinstance(from_, Tensor) else from_)
-    return result_type(given, _dtype("can_cast", to)) == to
+    given = _dtype("can_cast", from_.dtype if isinstance(from_, Tensor) else from_, "from_")
+    return result_type(given, _dtype("can_cast", to, "to")) == to
 
 
 def cumulative_sum(x, /, *, axis=None, dtype=None, include_initial=False):
@@ -209,8 +209,7 @@ def searchsorted(x1, x2, /, *, side="left", sorter=None):
     >>> ag.searchsorted(ag.tensor([1, 2, 4]), ag.tensor([2, 3])).tolist()
     [1, 2]
     """
-    if side not in ("left", "right"):
-        raise ValueError(f"searchsorted: side is {side!r}; expected 'left' or 'right'")
+    as_word("searchsorted", "side", side, ("left", "right"))
     x1 = _array("searchsorted", "x1", x1)
     x2 = x2 if isinstance(x2, ag.Tensor) else _array("searchsorted", "x2", x2, x1.device)
     if x1.ndim != 1:
@@ -303,11 +302,8 @@ def __array_namespace_info__():
     return _NamespaceInfo()
 
 
-def _dtype(op, value):
-    try:
-        return _core.dtype_of(value)
-    except TypeError as error:
-        raise TypeError(f"{op}: {error}") from None
+def _dtype(op, value, name="dtype"):
+    return _core.dtype_of(value, op, name)
 
 
 def _array(op, name, value, device=None):
@@ -323,7 +319,8 @@ def _cumulative(op, function, first, x, axis, dtype, include_initial):
         if x.ndim != 1:
             raise ValueError(f"{op}: the tensor has shape {x.shape}; expected an axis, or a vector")
         axis = 0
-    axis = as_int(op, "axis", axis)
+    axis, include_initial = as_int(op, "axis", axis), as_flag(op, "include_initial", include_initial)
+    dtype = None if dtype is None else _dtype(op, dtype)
     y = function(x if dtype is None else x.astype(dtype), axis)
     y = y if dtype is None else y.astype(dtype)
     if not include_initial:

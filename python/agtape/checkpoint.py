@@ -11,6 +11,7 @@ import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
 from agtape.ambient import World, generators
+from agtape.arguments import as_flag, as_word, shown
 from agtape.tree import flatten
 
 _REPLAYS = ("trace", "call")
@@ -70,35 +71,46 @@ def checkpoint(fn=None, /, *args, replay="trace", verify=False, rngs=(), name=No
     >>> w.grad.tolist()
     [4.0]
     """
-    settings = _settings(replay, verify, rngs, name)
+    checked = settings(replay, verify, rngs, name)
     if fn is None and not args and not kwargs:
-        return functools.partial(_decorated, settings=settings)
+        return functools.partial(_decorated, checked=checked)
     if not callable(fn):
         raise TypeError(f"checkpoint: the segment is {type(fn).__name__}; expected something callable")
     if not args and not kwargs and _needs_arguments(fn):
-        return _decorated(fn, settings=settings)
-    return _run(fn, args, kwargs, **settings)
+        return _decorated(fn, checked=checked)
+    return _run(fn, args, kwargs, **checked)
 
 
-def _settings(replay, verify, rngs, name):
-    """The keywords of `checkpoint`, checked: a wrong one is told where it is written, not where a segment runs."""
-    if not isinstance(replay, str) or replay not in _REPLAYS:
-        raise ValueError(f"checkpoint: replay is {replay!r}; expected 'trace' or 'call'")
-    if not isinstance(verify, bool):
-        raise TypeError(f"checkpoint: verify is {verify!r}; expected True or False")
+def settings(replay, verify, rngs, name, op="checkpoint"):
+    """The keywords of `checkpoint`, checked: a wrong one is told where it is written, not where a segment runs.
+
+    Args:
+        replay, verify, rngs, name: as in `checkpoint`.
+        op: the function that they were given to, for errors.
+
+    Returns:
+        A dict of them.
+
+    Raises:
+        TypeError, ValueError: as in `checkpoint`.
+
+    >>> settings("call", 1, (), None)
+    {'replay': 'call', 'verify': True, 'rngs': (), 'name': None}
+    """
+    replay, verify = as_word(op, "replay", replay, _REPLAYS), as_flag(op, "verify", verify)
     if name is not None and not isinstance(name, str):
-        raise TypeError(f"checkpoint: name is {name!r}; expected a text or None")
-    return {"replay": replay, "verify": verify, "rngs": generators(rngs), "name": name}
+        raise TypeError(f"{op}: name is {shown(name)}; expected a text or None")
+    return {"replay": replay, "verify": verify, "rngs": generators(rngs, op), "name": name}
 
 
-def _decorated(fn, *, settings):
+def _decorated(fn, *, checked):
     """The function, run as a segment each time it is called."""
     if not callable(fn):
         raise TypeError(f"checkpoint: the segment is {type(fn).__name__}; expected something callable")
 
     @functools.wraps(fn, updated=())
     def wrapped(*args, **kwargs):
-        return _run(fn, args, kwargs, **settings)
+        return _run(fn, args, kwargs, **checked)
 
     return wrapped
 

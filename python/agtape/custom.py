@@ -5,6 +5,7 @@ import functools
 import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
+from agtape.arguments import as_text
 
 
 class CustomOp:
@@ -34,6 +35,8 @@ class CustomOp:
         for part, role in ((forward, "forward"), (rule, "rule")):
             if not callable(part) and not (part is None and role == "rule"):
                 raise TypeError(f"custom_op: {role} is {type(part).__name__}; expected a function")
+        if name is not None:
+            as_text("custom_op", "name", name)
         self.forward, self.rule = forward, rule
         self.name = name or getattr(forward, "__name__", type(forward).__name__)
         functools.update_wrapper(self, forward, updated=())
@@ -136,6 +139,8 @@ def custom_op(forward=None, rule=None, name=None):
     >>> halve(ag.tensor([2.0])).tolist()
     [1.0]
     """
+    if name is not None:
+        as_text("custom_op", "name", name)
     if forward is None:
         return lambda f: CustomOp(f, rule, name)
     return CustomOp(forward, rule, name)

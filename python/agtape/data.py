@@ -4,7 +4,7 @@ import numpy as np
 
 import agtape as ag
 from agtape._core import Tensor
-from agtape.arguments import as_int
+from agtape.arguments import as_flag, as_int, as_place, shown
 
 
 class TensorDataset:
@@ -22,7 +22,7 @@ class TensorDataset:
     """
 
     def __init__(self, *arrays):
-        self.arrays = [a.numpy() if isinstance(a, Tensor) else np.asarray(a) for a in arrays]
+        self.arrays = [_array(i, a) for i, a in enumerate(arrays)]
         if not self.arrays or any(a.ndim == 0 for a in self.arrays):
             raise ValueError("TensorDataset: no array or a scalar was given; expected arrays with a first axis")
         lengths = [len(a) for a in self.arrays]
@@ -59,10 +59,17 @@ class DataLoader:
     def __init__(self, dataset, batch_size=1, shuffle=False, drop_last=False, *, seed=0, transform=None, device=None):
         batch_size = as_int("DataLoader", "batch_size", batch_size, least=1)
         seed = as_int("DataLoader", "seed", seed, least=0)
+        if transform is not None and not callable(transform):
+            raise TypeError(f"DataLoader: transform is {shown(transform)}; expected a function or None")
         if not isinstance(dataset, TensorDataset):
             dataset = TensorDataset(*(dataset if isinstance(dataset, tuple) else (dataset,)))
-        self.dataset, self.batch_size, self.shuffle, self.drop_last = dataset, batch_size, shuffle, drop_last
-        self.seed, self.transform, self.device = seed, transform, device
+        self.shuffle, self.drop_last = (
+            as_flag("DataLoader", "shuffle", shuffle),
+            as_flag("DataLoader", "drop_last", drop_last),
+        )
+        self.dataset, self.batch_size = dataset, batch_size
+        self.seed, self.transform = seed, transform
+        self.device = as_place("DataLoader", None, device)["device"]
         self.passes = 0
 
     def __len__(self):
@@ -79,3 +86,12 @@ class DataLoader:
                 batch = self.transform(rng, *batch)
                 batch = batch if isinstance(batch, tuple) else (batch,)
             yield tuple(ag.tensor(a, device=self.device) for a in batch)
+
+
+def _array(i, given):
+    try:
+        return given.numpy() if isinstance(given, Tensor) else np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"TensorDataset: array {i} is {type(given).__name__}; expected rows of equal shapes ({error})"
+        ) from error

@@ -5,7 +5,7 @@ import functools
 import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
-from agtape.arguments import as_ints
+from agtape.arguments import as_flag, as_ints, shown
 from agtape.tree import flatten
 
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
@@ -34,8 +34,9 @@ def value_and_grad(fn, argnums=0, has_aux=False):
     >>> value.item(), slope.tolist()
     (5.0, [2.0, 4.0])
     """
+    _check_function("grad", fn)
     positions = as_ints("grad", "argnums", argnums)
-    is_one = not isinstance(argnums, (tuple, list))
+    is_one, has_aux = not isinstance(argnums, (tuple, list)), as_flag("grad", "has_aux", has_aux)
 
     @functools.wraps(fn, updated=())
     def wrapped(*args, **kwargs):
@@ -78,7 +79,7 @@ def grad(fn, argnums=0, has_aux=False):
     >>> ag.grad(ag.grad(lambda x: x ** 3))(ag.tensor(2.0)).item()
     12.0
     """
-    transformed = value_and_grad(fn, argnums, has_aux)
+    transformed, has_aux = value_and_grad(fn, argnums, has_aux), as_flag("grad", "has_aux", has_aux)
 
     @functools.wraps(fn, updated=())
     def wrapped(*args, **kwargs):
@@ -108,6 +109,8 @@ def vjp(fn, *primals, has_aux=False):
     >>> pull(ag.tensor([1.0, 10.0]))[0].tolist()
     [2.0, 60.0]
     """
+    _check_function("vjp", fn)
+    has_aux = as_flag("vjp", "has_aux", has_aux)
     with ag.grad_tape() as tape:
         sources, built = _watch("vjp", primals)
         result = fn(*built)
@@ -149,6 +152,7 @@ def jvp(fn, primals, tangents):
     >>> dy.item()
     6.0
     """
+    _check_function("jvp", fn)
     primals, tangents = _as_tuple(primals), _as_tuple(tangents)
     outermost = not _core.is_recording()
     with ag.grad_tape():
@@ -191,6 +195,7 @@ def hvp(fn, primals, vectors):
     >>> ag.hvp(lambda x: (x ** 3).sum(), ag.tensor([1.0, 2.0]), ag.tensor([1.0, 1.0])).tolist()
     [6.0, 12.0]
     """
+    _check_function("hvp", fn)
     args, directions = _as_tuple(primals), _as_tuple(vectors)
     outermost = not _core.is_recording()
     with ag.grad_tape():
@@ -297,6 +302,11 @@ def _tangent_of(out, by_output):
     if derivative is None and isinstance(out, Tensor):
         return ag.zeros_like(out.detach())
     return derivative
+
+
+def _check_function(op, fn):
+    if not callable(fn):
+        raise TypeError(f"{op}: fn is {shown(fn)}; expected a function of tensors")
 
 
 def _is_float(value):

@@ -4,6 +4,7 @@ import os
 import threading
 
 from agtape import _core
+from agtape.arguments import as_flag, as_word
 
 _PRECISIONS = ("highest", "high", "medium")
 _EXPECTED = "'highest', 'high' or 'medium'"
@@ -57,19 +58,11 @@ class options:
             "resident_grads": resident_grads,
             "source_lines": source_lines,
         }
-        for name, value in switches.items():
-            if value is not None and not isinstance(value, bool):
-                raise TypeError(f"options: {name} is {value!r}; expected True or False")
-        if matmul_precision not in (None, *_PRECISIONS):
-            raise ValueError(f"options: matmul_precision is {matmul_precision!r}; expected {_EXPECTED}")
-        self._core = {
-            "fuse": fuse,
-            "plan_cache": plan_cache,
-            "resident_grads": resident_grads,
-            "deterministic": deterministic,
-            "matmul_precision": matmul_precision,
-        }
-        self._lines = source_lines
+        given = {name: value if value is None else as_flag("options", name, value) for name, value in switches.items()}
+        if matmul_precision is not None:
+            as_word("options", "matmul_precision", matmul_precision, _PRECISIONS)
+        self._lines = given.pop("source_lines")
+        self._core = {**given, "matmul_precision": matmul_precision}
         self._former = []
 
     def __enter__(self):

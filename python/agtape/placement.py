@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from agtape import _core
+from agtape.arguments import as_flag, shown
 from agtape.memory.record import Record
 
 
@@ -105,7 +106,11 @@ def selftest(device="gpu", large=True, progress=None):
     # Here and not at the top: most programs never run it.
     from agtape.kernelcheck import selftest as run
 
-    return run(device, large, progress)
+    if not isinstance(device, str):
+        raise TypeError(f"selftest: device is {shown(device)}; expected a name such as 'gpu'")
+    if progress is not None and not callable(progress):
+        raise TypeError(f"selftest: progress is {shown(progress)}; expected a function or None")
+    return run(device, as_flag("selftest", "large", large), progress)
 
 
 class Tuning(Record):

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from agtape import _core
+from agtape.arguments import as_flag, as_path
 from agtape.memory.drawing import bars, load_matplotlib
 from agtape.memory.record import Tables, limited
 from agtape.timings import RATES, label_of, rows_of, stage_times, trace_events
@@ -74,7 +75,7 @@ class profile(Tables):
         }
         super().__init__(names)
         self._given, self._profiler, self._figures = _checked(peaks), _core._Profiler(), None
-        self._hears_kernels = bool(kernels)
+        self._hears_kernels = as_flag("profile", "kernels", kernels)
 
     def __enter__(self):
         self._profiler.start(self._hears_kernels)
@@ -129,7 +130,7 @@ class profile(Tables):
         """
         import json
 
-        path = Path(os.fspath(path))
+        path = Path(os.fsdecode(as_path("profile", path)))
         if path.suffix != ".json":
             raise ValueError(f"profile: cannot save as {path.suffix!r}; expected a name that ends in .json")
         events = trace_events(self._figures) if self._figures else []
@@ -153,6 +154,8 @@ class profile(Tables):
         ...
         ValueError: profile: cannot draw as '.doc'; expected a name that ends in .svg or .png
         """
+        if to is not None and not isinstance(to, str | os.PathLike) and not hasattr(to, "barh"):
+            raise TypeError(f"profile: to is {type(to).__name__}; expected a path, axes of matplotlib, or None")
         if not isinstance(to, str | os.PathLike):
             return self._draw(_matplotlib("pyplot").subplots(figsize=(9, 4.8))[1] if to is None else to)
         path = Path(os.fspath(to))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
+from agtape.arguments import as_path
 
 # The header's entry that says how the tensors were nested; a file of other programs has none.
 _TREE = "agtape.tree"
@@ -44,7 +45,7 @@ def save(obj, path, metadata=None):
     >>> found["epoch"], found["model"]["weight"].shape
     (3, (1, 2))
     """
-    path, tensors = os.fspath(path), {}
+    path, tensors = os.fsdecode(as_path("save", path)), {}
     text = _checked_metadata(metadata)
     tree = _noted(obj, (), tensors, set())
     if not _is_flat(obj):
@@ -76,7 +77,7 @@ def load(path, device=None):
     ...     ag.load(path)
     {'x': tensor([0, 1, 2])}
     """
-    path = os.fspath(path)
+    path = os.fsdecode(as_path("load", path))
     file = _core.open_tensors(path)
     names, tree = set(file.names()), file.metadata().get(_TREE)
     if tree is None:

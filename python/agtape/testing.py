@@ -5,7 +5,7 @@ import numpy as np
 import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
-from agtape.arguments import as_int
+from agtape.arguments import as_flag, as_float, as_int, as_number, as_text
 from agtape.tree import flatten
 
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
@@ -49,6 +49,7 @@ def gradcheck(fn, inputs, order=1, eps=1e-6, atol=1e-5, rtol=1e-3, directions=2,
         as_int("gradcheck", "directions", directions, least=1),
         as_int("gradcheck", "seed", seed, least=0),
     )
+    tolerances = [as_float("gradcheck", *pair) for pair in (("eps", eps), ("atol", atol), ("rtol", rtol))]
     if order not in (1, 2):
         raise ValueError(f"gradcheck: order={order!r}; expected 1 or 2")
     args = inputs if isinstance(inputs, tuple) else (inputs,)
@@ -71,7 +72,6 @@ def gradcheck(fn, inputs, order=1, eps=1e-6, atol=1e-5, rtol=1e-3, directions=2,
         return ag.vjp(flat_fn, *tensors[: len(points)])[1](tensors[len(points) :])
 
     rng = np.random.default_rng(seed)
-    tolerances = (eps, atol, rtol)
     for _ in range(directions):
         cots = _check_direction("first-order gradient", flat_fn, points, rng, tolerances)
         if order == 2:
@@ -98,7 +98,12 @@ def assert_close(actual, expected, rtol=None, atol=None, equal_nan=False, msg=No
     >>> import agtape as ag
     >>> ag.testing.assert_close(ag.tensor([1.0, 2.0]), [1.0, 2.0 + 1e-7])
     """
-    prefix = f"{msg}: " if msg else ""
+    prefix = "" if msg is None else f"{as_text('assert_close', 'msg', msg)}: "
+    equal_nan = as_flag("assert_close", "equal_nan", equal_nan)
+    rtol, atol = (
+        value if value is None else as_number("assert_close", name, value)
+        for name, value in (("rtol", rtol), ("atol", atol))
+    )
     if not isinstance(actual, (list, tuple, dict)) or _is_numeric(actual):
         return _assert_leaf_close(prefix, actual, expected, rtol, atol, equal_nan)
     got, _ = flatten(actual)

@@ -1,11 +1,13 @@
 //! Arguments: Python objects as tensors, numbers, axes and sizes, with errors that name the op, what was given and what was expected.
-use super::convert::{DTypeArg, Operand, from_array, scalar};
+use super::convert::{Operand, dtype_given, from_array, scalar};
+use super::error::{is_misfit, named, unless_wrong_type};
 use super::tensor::PyTensor;
 use crate::dtype::{DType, Scalar};
 use crate::graph::Tensor;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyIterator, PyList, PyString, PyTuple, PyType};
 use smallvec::SmallVec;
 
 /// Sizes or axes as given.
@@ -14,9 +16,30 @@ pub type Ints = SmallVec<[i64; 4]>;
 /// Members that a sequence of numbers or of tensors may say it has: room for all is made before the first is read.
 const MAX_MEMBERS: usize = 1 << 20;
 
-/// Refuses a sequence that is longer than anything here can use, such as `range(2**40)` for a shape.
-fn check_members(op: &str, what: &str, obj: &Bound<'_, PyAny>) -> PyResult<()> {
-    obj.len().map_or(Ok(()), |n| check_count(op, what, n))
+/// Refuses a sequence that is longer than anything here can use, such as `range(2**40)` for a shape, before its members are made.
+pub fn check_members(op: &str, what: &str, obj: &Bound<'_, PyAny>) -> PyResult<()> {
+    match length(obj) {
+        Ok(Some(n)) => check_count(op, what, n),
+        Ok(None) => Ok(()),
+        // More than a length can be.
+        Err(e) if e.is_instance_of::<PyOverflowError>(obj.py()) => check_count(op, what, usize::MAX),
+        Err(e) => Err(e),
+    }
+}
+
+/// How many members something says it has; `None` for what has none.
+pub fn length(obj: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    unless_wrong_type(obj.py(), obj.len())
+}
+
+/// All that an iterator gives, up to what anybody can use.
+fn collected<'py>(op: &str, what: &str, items: Bound<'py, PyIterator>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let mut list = Vec::new();
+    for item in items {
+        list.push(item?);
+        check_count(op, what, list.len())?;
+    }
+    Ok(list)
 }
 
 /// Refuses to make more Python objects than anybody can use.
@@ -29,14 +52,14 @@ pub fn check_count(op: &str, what: &str, n: usize) -> PyResult<()> {
 
 /// The members of a sequence, or `None` for what is none: a text is no sequence here.
 pub fn members<'py>(op: &str, name: &str, obj: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
-    if obj.is_instance_of::<PyString>() || obj.is_instance_of::<PyBytes>() {
+    let is_text = obj.is_instance_of::<PyString>() || obj.is_instance_of::<PyBytes>();
+    if is_text || obj.is_instance_of::<PyDict>() || !obj.hasattr(intern!(obj.py(), "__getitem__"))? {
         return Ok(None);
     }
     check_members(op, name, obj)?;
-    match obj.extract() {
-        Ok(list) => Ok(Some(list)),
-        Err(e) if e.is_instance_of::<PyTypeError>(obj.py()) => Ok(None),
-        Err(e) => Err(e),
+    match unless_wrong_type(obj.py(), obj.try_iter())? {
+        Some(items) => collected(op, name, items).map(Some),
+        None => Ok(None),
     }
 }
 
@@ -61,7 +84,7 @@ impl<T: Checked> Checked for Option<T> {
 pub enum Int<'py> {
     /// An integer.
     Is(i64),
-    /// Something else, to be refused.
+    /// Something else, to be looked at where the op is known.
     Other(Bound<'py, PyAny>),
 }
 
@@ -69,10 +92,9 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Int<'py> {
     type Error = PyErr;
 
     fn extract(obj: Borrowed<'a, 'py, PyAny>) -> PyResult<Int<'py>> {
-        Ok(match strict(&obj) {
-            Ok(i) => Int::Is(i),
-            Err(_) => Int::Other(obj.to_owned()),
-        })
+        // No code of the object's own is run here: what it raises could not be told from a wrong type.
+        let plain = if obj.is_exact_instance_of::<PyInt>() { obj.extract().ok() } else { None };
+        Ok(plain.map_or_else(|| Int::Other(obj.to_owned()), Int::Is))
     }
 }
 
@@ -91,7 +113,7 @@ impl Checked for Int<'_> {
 pub enum Real<'py> {
     /// A number.
     Is(f64),
-    /// Something else, to be refused.
+    /// Something else, to be looked at where the op is known.
     Other(Bound<'py, PyAny>),
 }
 
@@ -99,10 +121,9 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Real<'py> {
     type Error = PyErr;
 
     fn extract(obj: Borrowed<'a, 'py, PyAny>) -> PyResult<Real<'py>> {
-        Ok(match obj.extract::<f64>() {
-            Ok(x) => Real::Is(x),
-            Err(_) => Real::Other(obj.to_owned()),
-        })
+        let is_plain = obj.is_instance_of::<PyFloat>() || obj.is_exact_instance_of::<PyInt>();
+        let plain = if is_plain { obj.extract().ok() } else { None };
+        Ok(plain.map_or_else(|| Real::Other(obj.to_owned()), Real::Is))
     }
 }
 
@@ -112,27 +133,31 @@ impl Checked for Real<'_> {
     fn of(&self, op: &str, name: &str) -> PyResult<f64> {
         match self {
             Real::Is(x) => Ok(*x),
-            Real::Other(obj) => {
-                obj.extract::<f64>().map_err(|e| refused(op, name, obj, e, "a number", "a number that float64 holds"))
-            }
+            Real::Other(obj) => obj.extract::<f64>().map_err(|e| not_a_number(op, name, obj, e, "float64")),
         }
     }
 }
 
-/// The error for an argument that could not be converted: of the wrong type, too large, or what converting it raised.
-fn refused(op: &str, name: &str, obj: &Bound<'_, PyAny>, error: PyErr, kind: &str, size: &str) -> PyErr {
+/// The error for what is no number: of the wrong type, too large for a type, or what converting it raised.
+fn not_a_number(op: &str, name: &str, obj: &Bound<'_, PyAny>, error: PyErr, holder: &str) -> PyErr {
     if error.is_instance_of::<PyTypeError>(obj.py()) {
-        return wrong_type(op, obj, &format!("{kind} for {name}"));
+        return wrong_type(op, obj, &format!("a number for {name}"));
     }
     if error.is_instance_of::<PyOverflowError>(obj.py()) {
-        return PyValueError::new_err(format!("{op}: {name} is {}; expected {size}", digits(obj)));
+        let given = digits(obj);
+        return PyValueError::new_err(format!("{op}: {name} is {given}; expected a number that {holder} holds"));
     }
     error
 }
 
-/// An integer as text, also where Python refuses to write so many digits.
+/// An integer as text, also where Python refuses to write so many digits; of what is none, the type.
 pub fn digits(obj: &Bound<'_, PyAny>) -> String {
-    obj.str().map_or_else(|_| "an integer of more digits than Python writes".to_owned(), |text| text.to_string())
+    let Ok(number) = obj.cast::<PyInt>() else {
+        return obj.get_type().name().map_or_else(|_| "a number".to_owned(), |name| name.to_string());
+    };
+    // The text of integers themselves: a subclass may have another one.
+    let text = obj.py().get_type::<PyInt>().call_method1("__repr__", (number,));
+    text.map_or_else(|_| "an integer of more digits than Python writes".to_owned(), |text| text.to_string())
 }
 
 /// A `TypeError` that names the op, the type given and what was expected.
@@ -153,7 +178,7 @@ pub fn operand(op: &str, obj: &Bound<'_, PyAny>) -> PyResult<Operand> {
 
 #[cold]
 fn other_operand(op: &str, obj: &Bound<'_, PyAny>) -> PyResult<Operand> {
-    if let Some(s) = scalar(obj).map_err(|e| PyValueError::new_err(format!("{op}: {}", e.value(obj.py()))))? {
+    if let Some(s) = scalar(obj).map_err(|e| named(op, obj.py(), e))? {
         return Ok(Operand::Scalar(s));
     }
     const EXPECTED: &str = "a tensor, an array, a number or nested sequences of numbers";
@@ -162,11 +187,14 @@ fn other_operand(op: &str, obj: &Bound<'_, PyAny>) -> PyResult<Operand> {
     }
     from_array(obj, None, None, None).map(Operand::Tensor).map_err(|e| {
         if !e.is_instance_of::<PyTypeError>(obj.py()) {
-            return e;
+            return named(op, obj.py(), e);
         }
         let text = e.value(obj.py()).to_string();
         let why = text.strip_prefix("tensor: ").unwrap_or(&text);
-        wrong_type(op, obj, &format!("{EXPECTED} ({why})"))
+        match why.starts_with("got ") {
+            true => wrong_type(op, obj, EXPECTED),
+            false => wrong_type(op, obj, &format!("{EXPECTED} ({why})")),
+        }
     })
 }
 
@@ -185,35 +213,56 @@ pub fn pair(op: &str, a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<(T
 
 /// The members of a sequence as tensors; a tensor gives those along its first axis.
 pub fn arrays(op: &str, obj: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>> {
-    if obj.is_instance_of::<PyString>() || !(obj.is_instance_of::<PyTensor>() || obj.hasattr("__iter__")?) {
-        return Err(wrong_type(op, obj, "a sequence of tensors"));
+    const EXPECTED: &str = "a sequence of tensors";
+    if obj.is_instance_of::<PyString>() || !(obj.is_instance_of::<PyTensor>() || obj.hasattr(intern!(obj.py(), "__iter__"))?) {
+        return Err(wrong_type(op, obj, EXPECTED));
     }
     check_members(op, "the sequence", obj)?;
-    obj.try_iter()?.map(|t| array(op, &t?)).collect()
+    let Some(items) = unless_wrong_type(obj.py(), obj.try_iter())? else {
+        return Err(wrong_type(op, obj, &format!("{EXPECTED} with a first axis")));
+    };
+    collected(op, "the sequence", items)?.iter().map(|t| array(op, t)).collect()
 }
 
-/// What Python takes for an integer, save bools: those are masks and flags, and meant for another argument.
-fn strict(obj: &Bound<'_, PyAny>) -> PyResult<i64> {
+/// What Python takes for an integer, asked once; `None` for what is none. Bools are masks and flags, and meant for another argument.
+pub fn integer_object<'py>(obj: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyInt>>> {
     if obj.is_instance_of::<PyBool>() {
-        return Err(PyTypeError::new_err("a bool is no integer"));
+        return Ok(None);
     }
-    obj.extract()
+    if let Ok(number) = obj.cast::<PyInt>() {
+        return Ok(Some(number.clone()));
+    }
+    // A class has the method of its objects.
+    let Some(index) = obj.getattr_opt(intern!(obj.py(), "__index__"))?.filter(|_| !obj.is_instance_of::<PyType>()) else {
+        return Ok(None);
+    };
+    // Arrays have it whatever their shape, and raise for all but one element.
+    let found = unless_wrong_type(obj.py(), index.call0())?;
+    Ok(found.and_then(|number| number.cast_into::<PyInt>().ok()))
 }
 
 /// An integer, also NumPy's or a tensor with one element.
 pub fn integer(op: &str, name: &str, obj: &Bound<'_, PyAny>) -> PyResult<i64> {
-    strict(obj).map_err(|e| refused(op, name, obj, e, "an integer", "an integer of at most 64 bits"))
+    match integer_object(obj)? {
+        Some(number) => within(op, name, &number),
+        None => Err(wrong_type(op, obj, &format!("an integer for {name}"))),
+    }
+}
+
+/// An integer of Python's, if 64 bits hold it.
+fn within(op: &str, name: &str, number: &Bound<'_, PyInt>) -> PyResult<i64> {
+    number.extract().map_err(|_| {
+        PyValueError::new_err(format!("{op}: {name} is {}; expected an integer of at most 64 bits", digits(number.as_any())))
+    })
 }
 
 /// An integer from 0 to 2^64 - 1.
 pub fn seed(op: &str, name: &str, obj: &Bound<'_, PyAny>) -> PyResult<u64> {
     const EXPECTED: &str = "an integer from 0 to 2**64 - 1";
-    let outside = || PyValueError::new_err(format!("{op}: {name} is {}; expected {EXPECTED}", digits(obj)));
-    match strict(obj) {
-        Ok(i) => u64::try_from(i).map_err(|_| outside()),
-        Err(e) if e.is_instance_of::<PyOverflowError>(obj.py()) => obj.extract::<u64>().map_err(|_| outside()),
-        Err(e) => Err(refused(op, name, obj, e, EXPECTED, EXPECTED)),
-    }
+    let Some(number) = integer_object(obj)? else { return Err(wrong_type(op, obj, &format!("{EXPECTED} for {name}"))) };
+    number
+        .extract()
+        .map_err(|_| PyValueError::new_err(format!("{op}: {name} is {}; expected {EXPECTED}", digits(number.as_any()))))
 }
 
 /// A size or count: an integer that is not negative.
@@ -236,14 +285,16 @@ pub fn number(op: &str, name: &str, obj: &Bound<'_, PyAny>) -> PyResult<Scalar> 
     if let Some(s) = scalar(obj).map_err(too_large)? {
         return Ok(s);
     }
-    let expected = || wrong_type(op, obj, &format!("a number for {name}"));
     if obj.is_instance_of::<PyString>() {
-        return Err(expected());
+        return Err(wrong_type(op, obj, &format!("a number for {name}")));
     }
-    if let Ok(i) = obj.extract::<i64>() {
-        return Ok(Scalar::Int(i));
+    if let Some(number) = integer_object(obj)? {
+        return match number.extract::<i64>() {
+            Ok(i) => Ok(Scalar::Int(i)),
+            Err(_) => number.extract().map(Scalar::Float).map_err(|e| not_a_number(op, name, number.as_any(), e, "float64")),
+        };
     }
-    obj.extract::<f64>().map(Scalar::Float).map_err(|_| expected())
+    obj.extract().map(Scalar::Float).map_err(|e| not_a_number(op, name, obj, e, "float64"))
 }
 
 /// One integer or several, where an op does not do the same for one and for a sequence of one.
@@ -262,10 +313,8 @@ pub fn one_or_several(op: &str, name: &str, obj: &Bound<'_, PyAny>) -> PyResult<
     if let Ok(list) = obj.cast::<PyList>() {
         return list.iter().map(|i| integer(op, name, &i)).collect::<PyResult<Ints>>().map(Given::Several);
     }
-    match strict(obj) {
-        Ok(one) => return Ok(Given::One(one)),
-        Err(e) if !e.is_instance_of::<PyTypeError>(obj.py()) => return integer(op, name, obj).map(Given::One),
-        Err(_) => {}
+    if let Some(number) = integer_object(obj)? {
+        return within(op, name, &number).map(Given::One);
     }
     let Some(list) = members(op, name, obj)? else {
         return Err(wrong_type(op, obj, &format!("an integer or a tuple of integers for {name}")));
@@ -317,9 +366,13 @@ pub fn new_shape(
     }
     if args.len() == 2 && keyword.is_none() {
         let last = args.get_item(1)?;
-        if strict(&last).is_err() && !last.is_instance_of::<PyInt>() {
-            let dtype = last.extract::<DTypeArg>().map_err(|_| wrong_type(op, &last, "an integer or a dtype after the shape"))?;
-            return Ok((checked(op, &sequence(op, "shape", &args.get_item(0)?)?)?, Some(dtype.0)));
+        // A class has the method of its objects.
+        if last.is_instance_of::<PyType>() || !last.hasattr(intern!(last.py(), "__index__"))? {
+            let dtype = dtype_given(op, "dtype", &last).map_err(|e| match is_misfit(last.py(), &e) {
+                true => wrong_type(op, &last, "an integer or a dtype after the shape"),
+                false => e,
+            })?;
+            return Ok((checked(op, &sequence(op, "shape", &args.get_item(0)?)?)?, Some(dtype)));
         }
     }
     Ok((checked(op, &several(op, "shape", args, keyword)?)?, None))

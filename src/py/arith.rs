@@ -3,6 +3,7 @@
 #![allow(unsafe_op_in_unsafe_fn)]
 use super::arguments::digits;
 use super::convert::{Operand, from_array};
+use super::error::{is_misfit, named};
 use super::tensor::PyTensor;
 use crate::backend::kind::BinaryKind::{self, *};
 use crate::backend::kind::UnaryKind as U;
@@ -23,6 +24,8 @@ enum Other {
     Big(Option<f64>, String),
     /// The name of a type that is no operand.
     Refused(String),
+    /// What was raised when it was asked for values. Python would go on as if it were no operand.
+    Raised(PyErr),
 }
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Other {
@@ -33,14 +36,23 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Other {
             return Ok(Other::Refused(obj.get_type().name()?.to_string()));
         }
         if obj.is_instance_of::<PyList>() || obj.is_instance_of::<PyTuple>() {
-            return Ok(Other::Operand(Operand::Tensor(from_array(&obj, None, None, None)?)));
+            let found = from_array(&obj, None, None, None);
+            return Ok(found.map_or_else(Other::Raised, |t| Other::Operand(Operand::Tensor(t))));
         }
         match Operand::extract(obj) {
             Ok(operand) => Ok(Other::Operand(operand)),
-            Err(_) if obj.is_instance_of::<PyInt>() => Ok(Other::Big(obj.extract().ok(), digits(&obj))),
-            Err(error) => Err(error),
+            Err(_) if obj.is_instance_of::<PyInt>() => Ok(Other::Big(beyond(&obj), digits(&obj))),
+            // It may know what to do with a tensor itself.
+            Err(error) if error.is_instance_of::<PyTypeError>(obj.py()) => Err(error),
+            Err(error) => Ok(Other::Raised(error)),
         }
     }
+}
+
+/// An integer as a float, by Python's own rule: a subclass may have another one.
+fn beyond(obj: &Bound<'_, PyAny>) -> Option<f64> {
+    let float = obj.py().get_type::<PyInt>().call_method1("__float__", (obj,));
+    float.and_then(|x| x.extract()).ok()
 }
 
 impl Other {
@@ -55,6 +67,7 @@ impl Other {
                     "{op}: the integer {digits} does not fit into {holds}; expected one that does"
                 )))
             }
+            Other::Raised(error) => Err(Python::attach(|py| named(op, py, error))),
             Other::Refused(name) => {
                 Err(PyTypeError::new_err(format!("{op}: expected a tensor, an array or a number, got {name}")))
             }
@@ -81,7 +94,14 @@ fn in_place(name: &'static str, kind: BinaryKind, slf: &Bound<'_, PyTensor>, b: 
     slf.get().check_in_place(name)?;
     let a = slf.get().tensor();
     let b = b.beside(name, a.dtype())?;
-    PyTensor::update(slf, binary(kind, &a, &b)?)
+    let y = binary(kind, &a, &b)?;
+    if y.shape() != a.shape() {
+        let (had, given) = (a.shape(), b.shape());
+        let message =
+            format!("{name}: the tensor has shape {had:?} and the value {given:?}; expected one that broadcasts to the tensor's");
+        return Err(PyValueError::new_err(message));
+    }
+    PyTensor::update(slf, y)
 }
 
 /// The operators of one binary kind: plain, reflected and in-place.
@@ -146,8 +166,10 @@ macro_rules! operators {
             }
 
             fn __richcmp__<'py>(&self, py: Python<'py>, other: Bound<'py, PyAny>, op: CompareOp) -> PyResult<Bound<'py, PyAny>> {
-                let Some(other) = other.extract::<Other>().ok().filter(|o| !matches!(o, Other::Refused(_))) else {
-                    return Ok(py.NotImplemented().into_bound(py));
+                let other = match other.extract::<Other>() {
+                    Ok(Other::Raised(error)) if !is_misfit(py, &error) => return Err(error),
+                    Err(_) | Ok(Other::Refused(_) | Other::Raised(_)) => return Ok(py.NotImplemented().into_bound(py)),
+                    Ok(other) => other,
                 };
                 let kind = match op {
                     CompareOp::Eq => Eq,

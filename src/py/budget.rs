@@ -1,8 +1,9 @@
 //! Budgets as Python gives them, and the error of one that cannot be met.
+use super::arguments::integer_object;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString};
+use pyo3::types::{PyDict, PyList, PyString};
 
 create_exception!(
     agtape,
@@ -51,15 +52,11 @@ pub fn parse_budget(given: &Bound<'_, PyAny>) -> PyResult<usize> {
         let bytes = number.parse::<f64>().map_err(|_| refuse())? * scale;
         return if (1.0..9e18).contains(&bytes) { Ok(bytes as usize) } else { Err(refuse()) };
     }
-    let is_number = given.hasattr("__index__")? && !given.is_instance_of::<PyBool>();
-    let kind = given.get_type().name()?;
-    let refuse_kind = || PyTypeError::new_err(format!("grad_tape: budget is of type {kind}; {expected}"));
-    if !is_number {
-        return Err(refuse_kind());
-    }
-    // Arrays have the method whatever their shape.
-    let index = given.call_method0("__index__").map_err(|_| refuse_kind())?;
-    let bytes = index.cast::<PyInt>()?.extract::<i64>().map_err(|_| refuse())?;
+    let Some(number) = integer_object(given)? else {
+        let kind = given.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("grad_tape: budget is of type {kind}; {expected}")));
+    };
+    let bytes = number.extract::<i64>().map_err(|_| refuse())?;
     if bytes > 0 { Ok(bytes as usize) } else { Err(refuse()) }
 }
 

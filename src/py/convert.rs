@@ -1,5 +1,6 @@
 //! Conversions between Python objects and the core: numbers, NumPy arrays, dtypes and shapes.
-use super::arguments::digits;
+use super::arguments::{Checked, digits, wrong_type};
+use super::error::is_misfit;
 use super::tensor::PyTensor;
 use crate::device::{Device, auto_device, default_device};
 use crate::dtype::{DType, Scalar};
@@ -130,6 +131,30 @@ fn check_range(array: &Bound<'_, PyAny>, to: DType) -> PyResult<()> {
     Ok(())
 }
 
+/// What NumPy makes of an object.
+fn host_array<'py>(obj: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = obj.py();
+    py.import("numpy")?.call_method1("asarray", (obj,)).map_err(|e| match is_misfit(py, &e) {
+        true => PyTypeError::new_err(format!(
+            "tensor: cannot make an array of {}: {}; expected an array, a number or nested sequences of equal lengths",
+            obj.get_type(),
+            e.value(py).to_string().trim_end_matches('.')
+        )),
+        false => e,
+    })
+}
+
+/// The error for an array whose elements no tensor can hold.
+fn no_dtype(obj: &Bound<'_, PyAny>, array: &Bound<'_, PyUntypedArray>) -> PyErr {
+    let dtype = array.dtype();
+    match dtype.kind() {
+        b'O' => wrong_type("tensor", obj, "an array, a number or nested sequences of numbers"),
+        _ => PyTypeError::new_err(format!(
+            "tensor: cannot hold an array of dtype {dtype}; expected booleans, integers or floats up to 64 bits"
+        )),
+    }
+}
+
 /// Copies an array or a nested sequence into a new leaf on a device (`None`: where its readers are). Arrays keep their dtype; Python's
 /// floats become float32 unless a dtype is given, which they are rounded to once.
 pub fn from_array(
@@ -141,9 +166,7 @@ pub fn from_array(
     let py = obj.py();
     let np = py.import("numpy")?;
     let is_typed = is_array(obj)?;
-    let mut array = np
-        .call_method1("asarray", (obj,))
-        .map_err(|e| PyTypeError::new_err(format!("tensor: cannot make an array of {}: {}", obj.get_type(), e.value(py))))?;
+    let mut array = host_array(obj)?;
     let kind: String = array.getattr("dtype")?.getattr("kind")?.extract()?;
     let small = |name: &str| -> PyResult<bool> { Ok(array.getattr("dtype")?.getattr("name")?.extract::<String>()? == name) };
     if kind == "i" && !is_typed {
@@ -164,10 +187,7 @@ pub fn from_array(
     let array = np.call_method1("ascontiguousarray", (&array,))?.call_method1("reshape", (array.getattr("shape")?,))?;
     let array = array.cast_into::<PyUntypedArray>().map_err(PyErr::from)?;
     let Some(given) = array_dtype(&array)? else {
-        let name = array.dtype();
-        return Err(PyTypeError::new_err(format!(
-            "tensor: cannot hold an array of dtype {name}; expected booleans, integers or floats up to 64 bits"
-        )));
+        return Err(no_dtype(obj, &array));
     };
     let shape: Vec<usize> = array.shape().to_vec();
     let bytes = array.len() * given.size_bytes();
@@ -212,40 +232,65 @@ pub fn new_leaf(
 }
 
 /// A dtype given as a name, a NumPy dtype or scalar type, one of ours, or Python's bool, int, float.
-pub struct DTypeArg(pub DType);
+pub enum DTypeArg<'py> {
+    /// One of ours, or its name.
+    Is(DType),
+    /// Something else, to be looked at where the op is known.
+    Other(Bound<'py, PyAny>),
+}
 
-impl<'a, 'py> FromPyObject<'a, 'py> for DTypeArg {
+impl<'a, 'py> FromPyObject<'a, 'py> for DTypeArg<'py> {
     type Error = PyErr;
 
-    fn extract(obj: Borrowed<'a, 'py, PyAny>) -> PyResult<DTypeArg> {
-        let py = obj.py();
-        if let Ok(name) = obj.cast::<PyString>() {
-            return Ok(DTypeArg(DType::parse(name.to_str()?)?));
-        }
-        if obj.is(py.get_type::<PyFloat>()) {
-            return Ok(DTypeArg(DType::F32));
-        }
-        if obj.is(py.get_type::<PyBool>()) {
-            return Ok(DTypeArg(DType::Bool));
-        }
-        if obj.is(py.get_type::<PyInt>()) {
-            return Ok(DTypeArg(DType::I64));
-        }
-        if let Ok(d) = obj.cast::<super::dtype::PyDType>() {
-            return Ok(DTypeArg(d.get().0));
-        }
-        let wrong = || {
-            PyTypeError::new_err(format!(
-                "dtype: cannot use {obj:?}; expected a name such as \"float32\", a NumPy dtype or an agtape dtype"
-            ))
-        };
-        // NumPy reads None as float64.
-        if obj.is_none() {
-            return Err(wrong());
-        }
-        let descr = py.import("numpy")?.call_method1("dtype", (obj,)).map_err(|_| wrong())?;
-        Ok(DTypeArg(DType::parse(&descr.getattr("name")?.extract::<String>()?)?))
+    fn extract(obj: Borrowed<'a, 'py, PyAny>) -> PyResult<DTypeArg<'py>> {
+        Ok(plain_dtype(&obj).map_or_else(|| DTypeArg::Other(obj.to_owned()), DTypeArg::Is))
     }
+}
+
+impl Checked for DTypeArg<'_> {
+    type Value = DType;
+
+    fn of(&self, op: &str, name: &str) -> PyResult<DType> {
+        match self {
+            DTypeArg::Is(dtype) => Ok(*dtype),
+            DTypeArg::Other(obj) => dtype_given(op, name, obj),
+        }
+    }
+}
+
+/// The dtype that one of ours, its name or a type of Python's says.
+fn plain_dtype(obj: &Bound<'_, PyAny>) -> Option<DType> {
+    let py = obj.py();
+    if let Ok(d) = obj.cast::<super::dtype::PyDType>() {
+        return Some(d.get().0);
+    }
+    if let Ok(name) = obj.cast::<PyString>() {
+        return DType::parse(name.to_str().ok()?).ok();
+    }
+    let of_python =
+        [(py.get_type::<PyFloat>(), DType::F32), (py.get_type::<PyBool>(), DType::Bool), (py.get_type::<PyInt>(), DType::I64)];
+    of_python.into_iter().find(|(kind, _)| obj.is(kind)).map(|(_, dtype)| dtype)
+}
+
+/// The dtype that an argument of `op` says.
+pub fn dtype_given(op: &str, name: &str, obj: &Bound<'_, PyAny>) -> PyResult<DType> {
+    if let Some(dtype) = plain_dtype(obj) {
+        return Ok(dtype);
+    }
+    let names = DType::ALL.map(DType::name).join(", ");
+    if let Ok(word) = obj.cast::<PyString>() {
+        let word = word.to_string_lossy();
+        return Err(PyTypeError::new_err(format!("{op}: {name} is '{word}'; expected one of {names}")));
+    }
+    let wrong = || wrong_type(op, obj, &format!("a name such as 'float32', a NumPy dtype or an agtape dtype for {name}"));
+    // NumPy reads None as float64.
+    if obj.is_none() {
+        return Err(wrong());
+    }
+    let descr = obj.py().import("numpy")?.call_method1("dtype", (obj,));
+    let descr = descr.map_err(|e| if is_misfit(obj.py(), &e) { wrong() } else { e })?;
+    let word: String = descr.getattr("name")?.extract()?;
+    DType::parse(&word).map_err(|_| PyTypeError::new_err(format!("{op}: {name} is {word}; expected one of {names}")))
 }
 
 /// The device with a name; the default one for `None`.

@@ -3,6 +3,8 @@
 #![allow(unsafe_op_in_unsafe_fn)]
 use super::arguments::{Checked, Int, array, checked, count, ints, new_shape, number, quantity};
 use super::convert::{DTypeArg, converted, device_given, from_array, on};
+use super::error::named;
+use super::flags::Flag;
 use super::leaf::leaf_version;
 use super::tensor::PyTensor;
 use crate::device::Device;
@@ -37,11 +39,11 @@ pub fn finish(op: &str, t: Tensor, requires_grad: bool) -> PyResult<PyTensor> {
 pub fn leaf(
     op: &str,
     data: &Bound<'_, PyAny>,
-    dtype: Option<DTypeArg>,
+    dtype: Option<DTypeArg<'_>>,
     device: Option<&Bound<'_, PyAny>>,
     requires_grad: bool,
 ) -> PyResult<PyTensor> {
-    let dtype = dtype.map(|d| d.0);
+    let dtype = dtype.of(op, "dtype")?;
     let variable = requires_grad.then(|| Arc::new(Variable::new(true)));
     if let Ok(given) = data.cast::<PyTensor>() {
         let t = given.get().tensor();
@@ -56,7 +58,7 @@ pub fn leaf(
     if let Some(d) = dtype {
         check_float(op, d, requires_grad)?;
     }
-    let t = from_array(data, dtype, variable, Some(device_given(op, device)?))?;
+    let t = from_array(data, dtype, variable, Some(device_given(op, device)?)).map_err(|e| named(op, data.py(), e))?;
     check_float(op, t.dtype(), requires_grad)?;
     Ok(t.into())
 }
@@ -70,14 +72,14 @@ pub fn leaf(
 /// >>> ag.tensor([[1.0, 2.0], [3.0, 4.0]]).shape
 /// (2, 2)
 #[pyfunction]
-#[pyo3(signature = (data, dtype = None, device = None, requires_grad = false))]
+#[pyo3(signature = (data, dtype = None, device = None, requires_grad = Flag::Is(false)), text_signature = "(data, dtype=None, device=None, requires_grad=False)")]
 pub fn tensor(
     data: &Bound<'_, PyAny>,
-    dtype: Option<DTypeArg>,
+    dtype: Option<DTypeArg<'_>>,
     device: Option<&Bound<'_, PyAny>>,
-    requires_grad: bool,
+    requires_grad: Flag<'_>,
 ) -> PyResult<PyTensor> {
-    leaf("tensor", data, dtype, device, requires_grad)
+    leaf("tensor", data, dtype, device, requires_grad.of("tensor", "requires_grad")?)
 }
 
 /// A leaf that wants a gradient, with a copy of the data; integers are refused with TypeError.
@@ -87,7 +89,7 @@ pub fn tensor(
 /// True
 #[pyfunction]
 #[pyo3(signature = (data, dtype = None, device = None))]
-pub fn param(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
+pub fn param(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg<'_>>, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
     leaf("param", data, dtype, device, true)
 }
 
@@ -96,12 +98,12 @@ pub fn shape_and_dtype(
     op: &str,
     args: &Bound<'_, PyTuple>,
     shape: Option<&Bound<'_, PyAny>>,
-    dtype: Option<DTypeArg>,
+    dtype: Option<DTypeArg<'_>>,
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<(Vec<usize>, DType, Device)> {
-    let device = device_given(op, device)?;
+    let (device, dtype) = (device_given(op, device)?, dtype.of(op, "dtype")?);
     let (shape, given) = new_shape(op, args, shape)?;
-    Ok((shape, dtype.map(|d| d.0).or(given).unwrap_or(DType::F32), device))
+    Ok((shape, dtype.or(given).unwrap_or(DType::F32), device))
 }
 
 /// Functions of a shape and of a tensor's shape: name, like-name, number, what they are filled with.
@@ -110,8 +112,9 @@ macro_rules! constants {
         $(
             #[doc = concat!("A tensor of ", $what, ", float32 unless dtype says otherwise.\n\nShape: several integers or a tuple. Raises ValueError for a negative size or an unknown device.\n\n>>> import agtape as ag\n>>> ag.", stringify!($name), "(2).tolist()\n", $result)]
             #[pyfunction]
-            #[pyo3(signature = (*args, shape = None, dtype = None, device = None, requires_grad = false))]
-            pub fn $name(args: &Bound<'_, PyTuple>, shape: Arg<'_>, dtype: Option<DTypeArg>, device: Option<&Bound<'_, PyAny>>, requires_grad: bool) -> PyResult<PyTensor> {
+            #[pyo3(signature = (*args, shape = None, dtype = None, device = None, requires_grad = Flag::Is(false)), text_signature = "(*args, shape=None, dtype=None, device=None, requires_grad=False)")]
+            pub fn $name(args: &Bound<'_, PyTuple>, shape: Arg<'_>, dtype: Option<DTypeArg<'_>>, device: Option<&Bound<'_, PyAny>>, requires_grad: Flag<'_>) -> PyResult<PyTensor> {
+                let requires_grad = requires_grad.of(stringify!($name), "requires_grad")?;
                 let (shape, dtype, device) = shape_and_dtype(stringify!($name), args, shape.as_ref(), dtype, device)?;
                 finish(stringify!($name), on(create::full(&shape, Scalar::Int($value), dtype)?, device)?, requires_grad)
             }
@@ -119,10 +122,10 @@ macro_rules! constants {
             #[doc = concat!("A tensor of ", $what, " with x's shape, and its dtype unless given.\n\n>>> import agtape as ag\n>>> ag.", stringify!($like), "(ag.tensor([5.0, 6.0])).tolist()\n", $result)]
             #[pyfunction]
             #[pyo3(signature = (x, dtype = None, device = None))]
-            pub fn $like(x: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
+            pub fn $like(x: &Bound<'_, PyAny>, dtype: Option<DTypeArg<'_>>, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
                 let x = array(stringify!($like), x)?;
-                let device = beside(stringify!($like), &x, device)?;
-                Ok(on(create::full(x.shape(), Scalar::Int($value), dtype.map_or(x.dtype(), |d| d.0))?, device)?.into())
+                let (device, dtype) = (beside(stringify!($like), &x, device)?, dtype.of(stringify!($like), "dtype")?);
+                Ok(on(create::full(x.shape(), Scalar::Int($value), dtype.unwrap_or(x.dtype()))?, device)?.into())
             }
         )*
 
@@ -164,17 +167,18 @@ fn filled(op: &str, shape: &[usize], value: &Bound<'_, PyAny>, dtype: Option<DTy
 /// >>> ag.full((2,), 7.0).tolist()
 /// [7.0, 7.0]
 #[pyfunction]
-#[pyo3(signature = (shape, fill_value, dtype = None, device = None, requires_grad = false))]
+#[pyo3(signature = (shape, fill_value, dtype = None, device = None, requires_grad = Flag::Is(false)), text_signature = "(shape, fill_value, dtype=None, device=None, requires_grad=False)")]
 pub fn full(
     shape: &Bound<'_, PyAny>,
     fill_value: &Bound<'_, PyAny>,
-    dtype: Option<DTypeArg>,
+    dtype: Option<DTypeArg<'_>>,
     device: Option<&Bound<'_, PyAny>>,
-    requires_grad: bool,
+    requires_grad: Flag<'_>,
 ) -> PyResult<PyTensor> {
-    let device = device_given("full", device)?;
+    let (device, dtype) = (device_given("full", device)?, dtype.of("full", "dtype")?);
+    let requires_grad = requires_grad.of("full", "requires_grad")?;
     let shape = checked("full", &ints("full", "shape", shape)?)?;
-    finish("full", on(filled("full", &shape, fill_value, dtype.map(|d| d.0))?, device)?, requires_grad)
+    finish("full", on(filled("full", &shape, fill_value, dtype)?, device)?, requires_grad)
 }
 
 /// A tensor filled with a number, with x's shape, and its dtype unless given.
@@ -187,12 +191,12 @@ pub fn full(
 pub fn full_like(
     x: &Bound<'_, PyAny>,
     fill_value: &Bound<'_, PyAny>,
-    dtype: Option<DTypeArg>,
+    dtype: Option<DTypeArg<'_>>,
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyTensor> {
     let x = array("full_like", x)?;
-    let device = beside("full_like", &x, device)?;
-    Ok(on(filled("full_like", x.shape(), fill_value, Some(dtype.map_or(x.dtype(), |d| d.0)))?, device)?.into())
+    let (device, dtype) = (beside("full_like", &x, device)?, dtype.of("full_like", "dtype")?);
+    Ok(on(filled("full_like", x.shape(), fill_value, Some(dtype.unwrap_or(x.dtype())))?, device)?.into())
 }
 
 /// start, start + step, .. before stop (0, 1, .. before start if that is all): int64 for integers, else float32, unless given.
@@ -208,17 +212,17 @@ pub fn arange(
     start: &Bound<'_, PyAny>,
     stop: Arg<'_>,
     step: Arg<'_>,
-    dtype: Option<DTypeArg>,
+    dtype: Option<DTypeArg<'_>>,
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyTensor> {
-    let device = device_given("arange", device)?;
+    let (device, dtype) = (device_given("arange", device)?, dtype.of("arange", "dtype")?);
     let first = quantity("arange", "start", start)?;
     let step = step.map_or(Ok(Scalar::Int(1)), |s| quantity("arange", "step", &s))?;
     let (start, stop) = match stop {
         Some(stop) => (first, quantity("arange", "stop", &stop)?),
         None => (Scalar::Int(0), first),
     };
-    Ok(on(create::arange(start, stop, step, dtype.map(|d| d.0))?, device)?.into())
+    Ok(on(create::arange(start, stop, step, dtype)?, device)?.into())
 }
 
 /// num evenly spaced numbers from start to stop, float32 unless dtype says otherwise; without endpoint, stop would be the next.
@@ -229,19 +233,19 @@ pub fn arange(
 /// >>> ag.linspace(0, 1, 3).tolist()
 /// [0.0, 0.5, 1.0]
 #[pyfunction]
-#[pyo3(signature = (start, stop, num = None, endpoint = true, dtype = None, device = None))]
+#[pyo3(signature = (start, stop, num = None, endpoint = Flag::Is(true), dtype = None, device = None), text_signature = "(start, stop, num=None, endpoint=True, dtype=None, device=None)")]
 pub fn linspace(
     start: &Bound<'_, PyAny>,
     stop: &Bound<'_, PyAny>,
     num: Arg<'_>,
-    endpoint: bool,
-    dtype: Option<DTypeArg>,
+    endpoint: Flag<'_>,
+    dtype: Option<DTypeArg<'_>>,
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyTensor> {
-    let device = device_given("linspace", device)?;
+    let (device, endpoint) = (device_given("linspace", device)?, endpoint.of("linspace", "endpoint")?);
     let (a, b) = (quantity("linspace", "start", start)?.as_f64(), quantity("linspace", "stop", stop)?.as_f64());
     let n = num.map_or(Ok(50), |n| count("linspace", "num", &n))?;
-    let dtype = dtype.map_or(DType::F32, |d| d.0);
+    let dtype = dtype.of("linspace", "dtype")?.unwrap_or(DType::F32);
     let line = create::linspace(a, b, n, endpoint, dtype)?;
     // Other types are computed in float64, which adapters lack.
     let line = if dtype == DType::F32 { line } else { on(line, Device::CPU)? };
@@ -261,13 +265,13 @@ pub fn eye(
     n_rows: &Bound<'_, PyAny>,
     n_cols: Arg<'_>,
     k: Int<'_>,
-    dtype: Option<DTypeArg>,
+    dtype: Option<DTypeArg<'_>>,
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyTensor> {
-    let device = device_given("eye", device)?;
+    let (device, dtype) = (device_given("eye", device)?, dtype.of("eye", "dtype")?.unwrap_or(DType::F32));
     let n = count("eye", "n_rows", n_rows)?;
     let m = n_cols.map_or(Ok(n), |c| count("eye", "n_cols", &c))?;
-    Ok(on(create::eye(n, m, k.of("eye", "k")?, dtype.map_or(DType::F32, |d| d.0))?, device)?.into())
+    Ok(on(create::eye(n, m, k.of("eye", "k")?, dtype)?, device)?.into())
 }
 
 /// Patterns of matrices by the number of a diagonal, each also a method: name, what it gives, an example's result for [[1, 2], [3, 4]].

@@ -55,6 +55,13 @@ pub fn check_present(device: Device) -> PyResult<()> {
     .into())
 }
 
+/// A device's name as an argument of a function gave it, checked under the function's name; None stays None.
+#[pyfunction]
+#[pyo3(signature = (device, op))]
+pub fn device_named(device: Option<&Bound<'_, PyAny>>, op: &str) -> PyResult<Option<String>> {
+    device.map(|given| device_given(op, Some(given)).map(|d| d.to_string())).transpose()
+}
+
 /// The devices of this machine: the CPU, and every adapter that Vulkan, Metal or DX12 offers.
 ///
 /// >>> import agtape as ag
@@ -232,7 +239,7 @@ pub fn spoil_kernel(name: Option<String>) {
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("DeviceError", m.py().get_type::<DeviceError>())?;
-    functions!(m; devices, adapter_dicts, adapter_limits, adapter_memory, get_default_device, set_default_device, choose, synchronize, reset);
+    functions!(m; devices, device_named, adapter_dicts, adapter_limits, adapter_memory, get_default_device, set_default_device, choose, synchronize, reset);
     functions!(m; set_faster_adapter, save_pipelines, inject_fault, spoil_kernel, compiled_kernels);
     Ok(())
 }

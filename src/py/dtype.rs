@@ -1,5 +1,6 @@
 //! dtype objects: `ag.float32` and its kind.
-use super::convert::DTypeArg;
+use super::convert::dtype_given;
+use super::error::is_misfit;
 use crate::dtype::DType;
 use pyo3::prelude::*;
 
@@ -22,12 +23,16 @@ impl PyDType {
         self.0.size_bytes()
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
-        other.extract::<DTypeArg>().is_ok_and(|d| d.0 == self.0)
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        match dtype_given("dtype", "other", other) {
+            Ok(dtype) => Ok(dtype == self.0),
+            Err(e) if is_misfit(other.py(), &e) => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
-    fn __ne__(&self, other: &Bound<'_, PyAny>) -> bool {
-        !self.__eq__(other)
+    fn __ne__(&self, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(!self.__eq__(other)?)
     }
 
     fn __hash__(&self) -> isize {
@@ -48,8 +53,9 @@ impl PyDType {
     }
 }
 
-/// The dtype object for a name or another library's dtype.
+/// The dtype object for a name or another library's dtype. op, name: of a function and of its argument, for errors.
 #[pyfunction]
-pub fn dtype_of(dtype: DTypeArg) -> PyDType {
-    PyDType(dtype.0)
+#[pyo3(signature = (dtype, op = "dtype", name = "dtype"))]
+pub fn dtype_of(dtype: &Bound<'_, PyAny>, op: &str, name: &str) -> PyResult<PyDType> {
+    dtype_given(op, name, dtype).map(PyDType)
 }

@@ -4,6 +4,7 @@
 use super::arguments::{Checked, Int, Real, array, operand, pair};
 use super::arith::{power, select_any};
 use super::convert::Operand;
+use super::flags::Word;
 use super::tensor::PyTensor;
 use crate::backend::kind::BinaryKind as B;
 use crate::backend::kind::UnaryKind as U;
@@ -164,13 +165,9 @@ pub fn pow(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
 /// >>> ag.gelu(ag.tensor([0.0, 100.0])).tolist()
 /// [0.0, 100.0]
 #[pyfunction]
-#[pyo3(signature = (x, approximate = "none"))]
-pub fn gelu(x: &Bound<'_, PyAny>, approximate: &str) -> PyResult<PyTensor> {
-    let kind = match approximate {
-        "none" => U::Gelu,
-        "tanh" => U::GeluTanh,
-        other => return Err(PyValueError::new_err(format!("gelu: approximate is {other:?}; expected \"none\" or \"tanh\""))),
-    };
+#[pyo3(signature = (x, approximate = Word::Is("none")), text_signature = "(x, approximate=\"none\")")]
+pub fn gelu(x: &Bound<'_, PyAny>, approximate: Word<'_>) -> PyResult<PyTensor> {
+    let kind = approximate.among("gelu", "approximate", &[("none", U::Gelu), ("tanh", U::GeluTanh)])?;
     Ok(unary(kind, &array("gelu", x)?)?.into())
 }
 
@@ -314,8 +311,8 @@ impl PyTensor {
     }
 
     /// The Gaussian error linear unit. See `ag.gelu`.
-    #[pyo3(signature = (approximate = "none"))]
-    fn gelu(slf: &Bound<'_, PyTensor>, approximate: &str) -> PyResult<PyTensor> {
+    #[pyo3(signature = (approximate = Word::Is("none")), text_signature = "($self, approximate=\"none\")")]
+    fn gelu(slf: &Bound<'_, PyTensor>, approximate: Word<'_>) -> PyResult<PyTensor> {
         gelu(slf.as_any(), approximate)
     }
 

@@ -1,5 +1,5 @@
 //! Safetensors files: written whole or not at all, and checked in full before anything is allocated.
-use super::convert::{device_of, new_leaf};
+use super::convert::{device_given, new_leaf};
 use super::tensor::{PyTensor, compute};
 use crate::dtype::DType;
 use crate::error::Error;
@@ -226,8 +226,8 @@ impl TensorFile {
     }
 
     /// Every tensor with its name, as new leaves on a device.
-    fn tensors(&self, device: Option<&str>) -> PyResult<Vec<(String, PyTensor)>> {
-        let device = device_of(device)?;
+    fn tensors(&self, device: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<(String, PyTensor)>> {
+        let device = device_given("load", device)?;
         let named = self.header.offset_keys().into_iter().map(|name| {
             let info = self.header.info(&name);
             let found = info.and_then(|info| Some((info, of_stored(info.dtype)?, self.bytes(info)?)));

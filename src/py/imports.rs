@@ -1,7 +1,8 @@
 //! Arrays of other libraries as tensors: copied, or with `copy=False` in the memory that they have.
-use super::arguments::wrong_type;
+use super::arguments::{Checked, wrong_type};
 use super::convert::{DTypeArg, array_dtype, converted, device_given, is_array};
 use super::creation::leaf;
+use super::flags::Flag;
 use super::tensor::PyTensor;
 use crate::device::Device;
 use crate::graph::{Tensor, Value, borrowed_storage, log_leaf, record_version};
@@ -84,11 +85,11 @@ fn borrow(op: &'static str, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
 #[pyo3(signature = (obj, dtype = None, device = None, copy = None))]
 pub fn asarray<'py>(
     obj: &Bound<'py, PyAny>,
-    dtype: Option<DTypeArg>,
+    dtype: Option<DTypeArg<'_>>,
     device: Option<&Bound<'_, PyAny>>,
-    copy: Option<bool>,
+    copy: Option<Flag<'_>>,
 ) -> PyResult<Bound<'py, PyTensor>> {
-    let py = obj.py();
+    let (py, copy) = (obj.py(), copy.of("asarray", "copy")?);
     let Ok(given) = obj.cast::<PyTensor>() else {
         if copy != Some(false) {
             return Bound::new(py, leaf("asarray", obj, dtype, device, false)?);
@@ -98,21 +99,22 @@ pub fn asarray<'py>(
             return Err(needs_copy("asarray", &format!("{} must be converted", obj.get_type().name()?)));
         }
         let t = borrow("asarray", &py.import("numpy")?.call_method1("asarray", (obj,))?)?;
-        return match dtype {
-            Some(d) if d.0 != t.dtype() => Err(needs_copy("asarray", &format!("{} must be converted to {}", t.dtype(), d.0))),
+        return match dtype.of("asarray", "dtype")? {
+            Some(d) if d != t.dtype() => Err(needs_copy("asarray", &format!("{} must be converted to {d}", t.dtype()))),
             _ => Bound::new(py, PyTensor::from(t)),
         };
     };
     let t = given.get().tensor();
+    let dtype = dtype.of("asarray", "dtype")?.unwrap_or(t.dtype());
     if let Some(target) = device.map(|d| device_given("asarray", Some(d))).transpose()?
         && t.device() != Some(target)
     {
         return match copy {
             Some(false) => Err(needs_copy("asarray", &format!("the tensor is not on {target}"))),
-            _ => Bound::new(py, PyTensor::from(converted(&t, dtype.map_or(t.dtype(), |d| d.0), Some(target))?)),
+            _ => Bound::new(py, PyTensor::from(converted(&t, dtype, Some(target))?)),
         };
     }
-    match dtype.map_or(t.dtype(), |d| d.0) {
+    match dtype {
         dtype if dtype != t.dtype() && copy == Some(false) => {
             Err(needs_copy("asarray", &format!("{} must be converted to {dtype}", t.dtype())))
         }
@@ -132,7 +134,8 @@ pub fn asarray<'py>(
 /// [0.0, 1.0, 2.0]
 #[pyfunction]
 #[pyo3(signature = (x, device = None, copy = None))]
-pub fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&Bound<'_, PyAny>>, copy: Option<bool>) -> PyResult<PyTensor> {
+pub fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&Bound<'_, PyAny>>, copy: Option<Flag<'_>>) -> PyResult<PyTensor> {
+    let copy = copy.of("from_dlpack", "copy")?;
     if !x.hasattr("__dlpack__")? {
         return Err(wrong_type("from_dlpack", x, "an object with __dlpack__"));
     }

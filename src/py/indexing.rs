@@ -1,6 +1,7 @@
 //! NumPy's index expressions as data, and functions that read and write at positions.
-use super::arguments::{Checked, Int, array, count, digits, operand, wrong_type};
+use super::arguments::{Checked, Int, array, count, digits, integer_object, operand, wrong_type};
 use super::convert::{DTypeArg, from_array};
+use super::error::is_misfit;
 use super::export;
 use super::tensor::{PyTensor, wrap_all};
 use crate::device::Device;
@@ -13,7 +14,7 @@ use crate::ops::nonzero::{places, ranks};
 use crate::ops::view::{move_axis, narrow, reshape_to};
 use crate::shape::{self, Shape};
 use numpy::{PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyList, PySlice, PyTuple};
@@ -56,12 +57,13 @@ fn item(op: &'static str, key: &Bound<'_, PyAny>) -> PyResult<Index> {
     if key.hasattr(intern!(py, "dtype"))? || key.is_instance_of::<PyList>() {
         return host_item(op, key);
     }
-    if key.hasattr(intern!(py, "__index__"))? {
-        return int(op, key);
+    match integer_object(key)? {
+        Some(number) => int(op, number.as_any()),
+        None => host_item(op, key),
     }
-    host_item(op, key)
 }
 
+/// An integer of Python's as an index.
 fn int(op: &str, key: &Bound<'_, PyAny>) -> PyResult<Index> {
     key.extract::<i64>()
         .map(Index::Int)
@@ -73,15 +75,13 @@ fn bound(op: &str, at: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     if at.is_none() {
         return Ok(None);
     }
-    let wrong = || Err(PyTypeError::new_err(format!("{op}: slice bound {at} is no integer; expected integers or None")));
-    if at.is_instance_of::<PyBool>() {
-        return wrong();
-    }
-    match at.extract::<i64>() {
+    let Some(number) = integer_object(at)? else {
+        let kind = at.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("{op}: slice bound is of type {kind}; expected integers or None")));
+    };
+    match number.extract::<i64>() {
         Ok(i) => Ok(Some(i)),
-        Err(e) if e.is_instance_of::<PyTypeError>(at.py()) => wrong(),
-        Err(e) if !e.is_instance_of::<PyOverflowError>(at.py()) => Err(e),
-        Err(_) => Ok(Some(if at.gt(0)? { i64::MAX } else { i64::MIN })),
+        Err(_) => Ok(Some(if number.gt(0)? { i64::MAX } else { i64::MIN })),
     }
 }
 
@@ -152,9 +152,14 @@ fn host_integers(op: &str, given: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) 
 /// A NumPy array, scalar or nested list as an index.
 fn host_item(op: &'static str, key: &Bound<'_, PyAny>) -> PyResult<Index> {
     let np = key.py().import("numpy")?;
-    let values = np
-        .call_method1("asarray", (key,))
-        .map_err(|e| PyIndexError::new_err(format!("{op}: cannot use {} as an index: {}", key.get_type(), e.value(key.py()))))?;
+    let values = np.call_method1("asarray", (key,)).map_err(|e| match is_misfit(key.py(), &e) {
+        true => PyIndexError::new_err(format!(
+            "{op}: cannot use {} as an index: {}; expected integers, slices, None, an ellipsis, or arrays of integers or bools",
+            key.get_type(),
+            e.value(key.py())
+        )),
+        false => e,
+    })?;
     if values.getattr("dtype")?.getattr("kind")?.extract::<String>()? == "b" {
         return mask_item(&values);
     }
@@ -167,7 +172,10 @@ fn indices(op: &'static str, obj: &Bound<'_, PyAny>, least: i64, size: usize) ->
     if let Ok(t) = obj.cast::<PyTensor>() {
         return Ok(t.get().tensor());
     }
-    let values = obj.py().import("numpy")?.call_method1("asarray", (obj,)).map_err(|_| wrong_type(op, obj, "integer indices"))?;
+    let values = obj.py().import("numpy")?.call_method1("asarray", (obj,)).map_err(|e| match is_misfit(obj.py(), &e) {
+        true => wrong_type(op, obj, "integer indices"),
+        false => e,
+    })?;
     let (list, shape) = host_integers(op, obj, &values)?;
     if let Some(wrong) = list.iter().find(|&&i| i < least || i >= size as i64) {
         return Err(PyIndexError::new_err(format!(
@@ -268,10 +276,10 @@ pub fn index_add(x: &Bound<'_, PyAny>, axis: Int<'_>, index: &Bound<'_, PyAny>, 
 /// [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
 #[pyfunction]
 #[pyo3(signature = (indices, num_classes, dtype = None))]
-pub fn one_hot(indices: &Bound<'_, PyAny>, num_classes: &Bound<'_, PyAny>, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
-    let classes = count("one_hot", "num_classes", num_classes)?;
+pub fn one_hot(indices: &Bound<'_, PyAny>, num_classes: &Bound<'_, PyAny>, dtype: Option<DTypeArg<'_>>) -> PyResult<PyTensor> {
+    let (classes, dtype) = (count("one_hot", "num_classes", num_classes)?, dtype.of("one_hot", "dtype")?);
     let at = self::indices("one_hot", indices, 0, classes)?;
-    Ok(index::one_hot(&at, classes, dtype.map_or(DType::F32, |d| d.0))?.into())
+    Ok(index::one_hot(&at, classes, dtype.unwrap_or(DType::F32))?.into())
 }
 
 /// The positions of elements unequal to 0, one int64 vector an axis, as a tuple; reads the values.

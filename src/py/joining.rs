@@ -1,8 +1,10 @@
 //! Functions and methods that join, split, repeat, roll and pad.
 use super::arguments::{
-    Checked, Given, Int, array, arrays, axes, axis as one_axis, checked, ints, members, number, one_or_several, several,
+    Checked, Given, Int, array, arrays, axes, axis as one_axis, checked, ints, length, members, number, one_or_several, several,
     wrong_type,
 };
+use super::convert::{DTypeArg, converted};
+use super::flags::Word;
 use super::tensor::{PyTensor, wrap_all};
 use crate::dtype::Scalar;
 use crate::graph::Tensor;
@@ -23,12 +25,12 @@ type Arg<'py> = Option<Bound<'py, PyAny>>;
 /// [1, 2, 3]
 #[pyfunction]
 #[pyo3(signature = (tensors, axis = Some(Int::Is(0)), dtype = None), text_signature = "(tensors, axis=0, dtype=None)")]
-pub fn concat(tensors: &Bound<'_, PyAny>, axis: Option<Int<'_>>, dtype: Option<super::convert::DTypeArg>) -> PyResult<PyTensor> {
-    let axis = axis.of("concat", "axis")?;
+pub fn concat(tensors: &Bound<'_, PyAny>, axis: Option<Int<'_>>, dtype: Option<DTypeArg<'_>>) -> PyResult<PyTensor> {
+    let (axis, dtype) = (axis.of("concat", "axis")?, dtype.of("concat", "dtype")?);
     let mut list = arrays("concat", tensors)?;
     if let Some(d) = dtype {
         for t in &mut list {
-            *t = super::convert::converted(t, d.0, None)?;
+            *t = converted(t, d, None)?;
         }
     }
     if axis.is_none() {
@@ -138,10 +140,14 @@ fn pairs(pad_width: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, usiz
         [a, b] => Ok((side(a)?, side(b)?)),
         _ => Err(PyValueError::new_err(format!("pad: got {row:?} in pad_width; expected {expected}"))),
     };
-    let rows = match members("pad", "pad_width", pad_width)? {
-        Some(rows) if rows.iter().any(|row| row.len().is_ok() && !row.is_instance_of::<PyString>()) => rows,
-        _ => return Ok(vec![pair(&ints("pad", "pad_width", pad_width)?)?; rank]),
-    };
+    let mut has_rows = false;
+    let rows = members("pad", "pad_width", pad_width)?.unwrap_or_default();
+    for row in &rows {
+        has_rows |= !row.is_instance_of::<PyString>() && length(row)?.is_some();
+    }
+    if !has_rows {
+        return Ok(vec![pair(&ints("pad", "pad_width", pad_width)?)?; rank]);
+    }
     let of_row = |row: &Bound<'_, PyAny>| match one_or_several("pad", "a row of pad_width", row)? {
         Given::One(_) => Err(wrong_type("pad", row, expected)),
         Given::Several(row) => pair(&row),
@@ -159,21 +165,20 @@ fn pairs(pad_width: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, usiz
 /// >>> ag.pad(ag.tensor([1, 2]), (1, 2)).tolist()
 /// [0, 1, 2, 0, 0]
 #[pyfunction]
-#[pyo3(signature = (x, pad_width, mode = "constant", constant_values = None))]
-pub fn pad(x: &Bound<'_, PyAny>, pad_width: &Bound<'_, PyAny>, mode: &str, constant_values: Arg<'_>) -> PyResult<PyTensor> {
+#[pyo3(signature = (x, pad_width, mode = Word::Is("constant"), constant_values = None), text_signature = "(x, pad_width, mode=\"constant\", constant_values=None)")]
+pub fn pad(x: &Bound<'_, PyAny>, pad_width: &Bound<'_, PyAny>, mode: Word<'_>, constant_values: Arg<'_>) -> PyResult<PyTensor> {
     let x = array("pad", x)?;
     let value = constant_values.map_or(Ok(Scalar::Int(0)), |v| number("pad", "constant_values", &v))?;
-    let mode = match mode {
-        "constant" => PadMode::Constant(value),
-        "edge" | "replicate" => PadMode::Edge,
-        "reflect" => PadMode::Reflect,
-        "symmetric" => PadMode::Symmetric,
-        "wrap" | "circular" => PadMode::Wrap,
-        other => {
-            let expected = "\"constant\", \"edge\", \"reflect\", \"symmetric\" or \"wrap\"";
-            return Err(PyValueError::new_err(format!("pad: mode is {other:?}; expected {expected}")));
-        }
-    };
+    let modes = [
+        ("constant", PadMode::Constant(value)),
+        ("edge", PadMode::Edge),
+        ("reflect", PadMode::Reflect),
+        ("symmetric", PadMode::Symmetric),
+        ("wrap", PadMode::Wrap),
+        ("replicate", PadMode::Edge),
+        ("circular", PadMode::Wrap),
+    ];
+    let mode = mode.among("pad", "mode", &modes)?;
     Ok(movement::pad(&x, &pairs(pad_width, x.rank())?, mode)?.into())
 }
 

@@ -1,6 +1,7 @@
 //! What is a leaf's alone: its versions, its gradient, and whether it wants one.
-use super::arguments::array;
+use super::arguments::{Checked, array};
 use super::export;
+use super::flags::Flag;
 use super::tensor::PyTensor;
 use crate::graph::{Tensor, Variable, record_version};
 use crate::ops::transfer::one_device;
@@ -47,8 +48,8 @@ impl PyTensor {
 #[pymethods]
 impl PyTensor {
     #[setter]
-    fn set_requires_grad(&self, on: bool) -> PyResult<()> {
-        self.requires_grad_in_place(on)
+    fn set_requires_grad(&self, on: Flag<'_>) -> PyResult<()> {
+        self.requires_grad_in_place(on.of("requires_grad", "the value")?)
     }
 
     /// The gradient that backward has summed up for this leaf, or None; a read-only NumPy array if `ag.options(resident_grads=False)` was in
@@ -94,9 +95,9 @@ impl PyTensor {
     }
 
     /// Turns this leaf's gradient on or off and returns it.
-    #[pyo3(name = "requires_grad_", signature = (requires_grad = true))]
-    fn requires_grad_method(slf: Bound<'_, PyTensor>, requires_grad: bool) -> PyResult<Bound<'_, PyTensor>> {
-        slf.get().requires_grad_in_place(requires_grad)?;
+    #[pyo3(name = "requires_grad_", signature = (requires_grad = Flag::Is(true)), text_signature = "($self, requires_grad=True)")]
+    fn requires_grad_method<'py>(slf: Bound<'py, PyTensor>, requires_grad: Flag<'py>) -> PyResult<Bound<'py, PyTensor>> {
+        slf.get().requires_grad_in_place(requires_grad.of("requires_grad_", "requires_grad")?)?;
         Ok(slf)
     }
 }

@@ -3,6 +3,7 @@
 #![allow(unsafe_op_in_unsafe_fn)]
 use super::arguments::{Checked, Real, operand, pair};
 use super::export;
+use super::flags::Flag;
 use super::tensor::PyTensor;
 use crate::backend::kind::BinaryKind as B;
 use crate::backend::kind::ReduceKind;
@@ -76,15 +77,16 @@ fn close(a: &Tensor, b: &Tensor, rtol: f64, atol: f64, equal_nan: bool) -> Resul
 /// >>> ag.isclose(ag.tensor([1.0, 1.1]), 1.0).tolist()
 /// [True, False]
 #[pyfunction]
-#[pyo3(signature = (x1, x2, rtol = Real::Is(1e-5), atol = Real::Is(1e-8), equal_nan = false), text_signature = "(x1, x2, rtol=1e-5, atol=1e-8, equal_nan=False)")]
+#[pyo3(signature = (x1, x2, rtol = Real::Is(1e-5), atol = Real::Is(1e-8), equal_nan = Flag::Is(false)), text_signature = "(x1, x2, rtol=1e-5, atol=1e-8, equal_nan=False)")]
 pub fn isclose(
     x1: &Bound<'_, PyAny>,
     x2: &Bound<'_, PyAny>,
     rtol: Real<'_>,
     atol: Real<'_>,
-    equal_nan: bool,
+    equal_nan: Flag<'_>,
 ) -> PyResult<PyTensor> {
     let (rtol, atol) = (rtol.of("isclose", "rtol")?, atol.of("isclose", "atol")?);
+    let equal_nan = equal_nan.of("isclose", "equal_nan")?;
     let (a, b) = pair("isclose", x1, x2)?;
     Ok(close(&a, &b, rtol, atol, equal_nan)?.into())
 }
@@ -99,9 +101,16 @@ fn is_all(py: Python<'_>, t: &Tensor) -> PyResult<bool> {
 /// >>> ag.allclose(ag.tensor([1.0]), ag.tensor([1.0 + 1e-7]))
 /// True
 #[pyfunction]
-#[pyo3(signature = (x1, x2, rtol = Real::Is(1e-5), atol = Real::Is(1e-8), equal_nan = false), text_signature = "(x1, x2, rtol=1e-5, atol=1e-8, equal_nan=False)")]
-pub fn allclose(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>, rtol: Real<'_>, atol: Real<'_>, equal_nan: bool) -> PyResult<bool> {
+#[pyo3(signature = (x1, x2, rtol = Real::Is(1e-5), atol = Real::Is(1e-8), equal_nan = Flag::Is(false)), text_signature = "(x1, x2, rtol=1e-5, atol=1e-8, equal_nan=False)")]
+pub fn allclose(
+    x1: &Bound<'_, PyAny>,
+    x2: &Bound<'_, PyAny>,
+    rtol: Real<'_>,
+    atol: Real<'_>,
+    equal_nan: Flag<'_>,
+) -> PyResult<bool> {
     let (rtol, atol) = (rtol.of("allclose", "rtol")?, atol.of("allclose", "atol")?);
+    let equal_nan = equal_nan.of("allclose", "equal_nan")?;
     let (a, b) = pair("allclose", x1, x2)?;
     is_all(x1.py(), &close(&a, &b, rtol, atol, equal_nan)?)
 }

@@ -20,6 +20,7 @@ mod elementwise;
 mod error;
 mod export;
 mod files;
+mod flags;
 mod imports;
 mod indexing;
 mod iteration;

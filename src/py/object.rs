@@ -1,10 +1,11 @@
 //! What makes a tensor a good Python object: conversions, copies, pickling, DLPack, formatting, values set in place.
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
-use super::arguments::{array, number, operand};
-use super::convert::{DTypeArg, converted, device_given, device_of, from_array, on};
+use super::arguments::{Checked, array, number, operand};
+use super::convert::{DTypeArg, converted, device_given, device_of, dtype_given, from_array, on};
 use super::dtype::PyDType;
 use super::export;
+use super::flags::{Flag, Word};
 use super::tensor::{PyTensor, compute};
 use crate::device::Device;
 use crate::dtype::DType;
@@ -27,10 +28,15 @@ use std::sync::Arc;
 /// >>> ag.astype(ag.tensor([1.7]), "int64").tolist()
 /// [1]
 #[pyfunction]
-#[pyo3(signature = (x, dtype, copy = true, device = None))]
-pub fn astype(x: &Bound<'_, PyAny>, dtype: DTypeArg, copy: bool, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
-    let _values_never_change = copy;
-    moved(&array("astype", x)?, dtype.0, device)
+#[pyo3(signature = (x, dtype, copy = Flag::Is(true), device = None), text_signature = "(x, dtype, copy=True, device=None)")]
+pub fn astype(
+    x: &Bound<'_, PyAny>,
+    dtype: DTypeArg<'_>,
+    copy: Flag<'_>,
+    device: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PyTensor> {
+    let (dtype, _values_never_change) = (dtype.of("astype", "dtype")?, copy.of("astype", "copy")?);
+    moved(&array("astype", x)?, dtype, device)
 }
 
 /// In another type, and on a device if one is given.
@@ -67,9 +73,9 @@ conversions! {
 
 /// Makes a tensor again from what a pickle holds.
 #[pyfunction]
-pub fn rebuild(values: &Bound<'_, PyAny>, dtype: DTypeArg, requires_grad: bool) -> PyResult<PyTensor> {
+pub fn rebuild(values: &Bound<'_, PyAny>, dtype: DTypeArg<'_>, requires_grad: bool) -> PyResult<PyTensor> {
     let variable = requires_grad.then(|| Arc::new(Variable::new(true)));
-    Ok(from_array(values, Some(dtype.0), variable, Some(device_of(None)?))?.into())
+    Ok(from_array(values, Some(dtype.of("rebuild", "dtype")?), variable, Some(device_of(None)?))?.into())
 }
 
 /// What DLPack asks for: device type and number.
@@ -103,26 +109,26 @@ impl PyTensor {
 #[pymethods]
 impl PyTensor {
     /// In another dtype. See `ag.astype`.
-    #[pyo3(signature = (dtype, copy = true, device = None))]
-    fn astype(&self, dtype: DTypeArg, copy: bool, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
-        let _values_never_change = copy;
-        moved(&self.tensor(), dtype.0, device)
+    #[pyo3(signature = (dtype, copy = Flag::Is(true), device = None), text_signature = "($self, dtype, copy=True, device=None)")]
+    fn astype(&self, dtype: DTypeArg<'_>, copy: Flag<'_>, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
+        let (dtype, _values_never_change) = (dtype.of("astype", "dtype")?, copy.of("astype", "copy")?);
+        moved(&self.tensor(), dtype, device)
     }
 
     /// In another dtype, on another device, or like another tensor in both: any order, as PyTorch's `to`. Gradients go back.
     ///
     /// Returns itself if nothing changes. Raises TypeError for an unknown dtype, ValueError for an unknown device, DeviceError for one that
     /// this machine lacks.
-    #[pyo3(signature = (*args, dtype = None, device = None, copy = false))]
+    #[pyo3(signature = (*args, dtype = None, device = None, copy = Flag::Is(false)), text_signature = "($self, *args, dtype=None, device=None, copy=False)")]
     fn to<'py>(
         slf: Bound<'py, PyTensor>,
         args: &Bound<'py, PyTuple>,
-        dtype: Option<DTypeArg>,
+        dtype: Option<DTypeArg<'_>>,
         device: Option<&Bound<'_, PyAny>>,
-        copy: bool,
+        copy: Flag<'_>,
     ) -> PyResult<Bound<'py, PyTensor>> {
         let t = slf.get().tensor();
-        let mut dtype = dtype.map_or(t.dtype(), |d| d.0);
+        let (mut dtype, copy) = (dtype.of("to", "dtype")?.unwrap_or(t.dtype()), copy.of("to", "copy")?);
         let mut target = device.map(|d| device_given("to", Some(d))).transpose()?.or(t.device());
         for given in args.iter() {
             match (given.cast::<PyTensor>(), given.extract::<String>()) {
@@ -130,8 +136,8 @@ impl PyTensor {
                     let like = like.get().tensor();
                     (dtype, target) = (like.dtype(), like.device());
                 }
-                (_, Ok(name)) if DType::parse(&name).is_err() => target = Some(device_of(Some(&name))?),
-                _ => dtype = given.extract::<DTypeArg>()?.0,
+                (_, Ok(name)) if DType::parse(&name).is_err() => target = Some(device_given("to", Some(&given))?),
+                _ => dtype = dtype_given("to", "the dtype", &given)?,
             }
         }
         if dtype == t.dtype() && target == t.device() {
@@ -226,13 +232,14 @@ impl PyTensor {
         stream: Option<Bound<'py, PyAny>>,
         max_version: Option<(i64, i64)>,
         dl_device: Option<DLPackDevice>,
-        copy: Option<bool>,
+        copy: Option<Flag<'_>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if stream.is_some() || dl_device.is_some_and(|d| d != (1, 0)) {
             return Err(PyValueError::new_err(format!(
                 "__dlpack__: got stream {stream:?} and device {dl_device:?}; expected None and the CPU, (1, 0)"
             )));
         }
+        let copy = copy.of("__dlpack__", "copy")?;
         let array = export::numpy(py, &record_version(&self.tensor(), None))?;
         let kwargs = PyDict::new(py);
         match max_version {
@@ -265,13 +272,10 @@ impl PyTensor {
 
     /// The array API's namespace: the package.
     #[pyo3(signature = (*, api_version = None))]
-    fn __array_namespace__<'py>(&self, py: Python<'py>, api_version: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
-        match api_version {
-            None | Some("2021.12" | "2022.12" | "2023.12" | "2024.12") => Ok(py.import("agtape")?.into_any()),
-            Some(other) => {
-                Err(PyValueError::new_err(format!("__array_namespace__: version {other:?}; expected \"2021.12\" to \"2024.12\"")))
-            }
-        }
+    fn __array_namespace__<'py>(&self, py: Python<'py>, api_version: Option<Word<'py>>) -> PyResult<Bound<'py, PyAny>> {
+        let versions = [("2021.12", ()), ("2022.12", ()), ("2023.12", ()), ("2024.12", ())];
+        api_version.map_or(Ok(()), |word| word.among("__array_namespace__", "api_version", &versions))?;
+        Ok(py.import("agtape")?.into_any())
     }
 
     /// The array API's `to_device`: itself if it is there.

@@ -1,9 +1,13 @@
 //! Random tensors and the generator's state.
-use super::arguments::{Checked, Real, array, checked, count, ints, number, quantity, seed as seed_of, wrong_type};
+use super::arguments::{
+    Checked, Real, array, checked, count, integer_object, ints, number, quantity, seed as seed_of, wrong_type,
+};
 use super::convert::{DTypeArg, device_given, on};
 use super::creation::{finish, shape_and_dtype};
+use super::flags::Flag;
 use super::tensor::PyTensor;
 use crate::dtype::{DType, Scalar};
+use crate::error::Error;
 use crate::ops::random;
 use crate::rng::State;
 use pyo3::prelude::*;
@@ -19,6 +23,11 @@ fn float_or(default: f64, op: &str, name: &str, value: Arg<'_>) -> PyResult<f64>
     value.map_or(Ok(default), |v| Ok(number(op, name, &v)?.as_f64()))
 }
 
+/// Refuses what random numbers cannot be rounded to, by the name of the function.
+fn check_float(op: &'static str, dtype: DType) -> PyResult<()> {
+    if dtype.is_float() { Ok(()) } else { Err(Error::dtype(op, format!("got dtype {dtype}; expected a float")).into()) }
+}
+
 /// Random numbers, uniform in [0, 1), float32 unless dtype says otherwise.
 ///
 /// Shape: several integers or a tuple. Raises ValueError for a negative size, TypeError for a dtype that is no float.
@@ -27,15 +36,17 @@ fn float_or(default: f64, op: &str, name: &str, value: Arg<'_>) -> PyResult<f64>
 /// >>> ag.rand(2, 3).shape
 /// (2, 3)
 #[pyfunction]
-#[pyo3(signature = (*args, shape = None, dtype = None, device = None, requires_grad = false))]
+#[pyo3(signature = (*args, shape = None, dtype = None, device = None, requires_grad = Flag::Is(false)), text_signature = "(*args, shape=None, dtype=None, device=None, requires_grad=False)")]
 pub fn rand(
     args: &Bound<'_, PyTuple>,
     shape: Arg<'_>,
-    dtype: Option<DTypeArg>,
+    dtype: Option<DTypeArg<'_>>,
     device: Option<&Bound<'_, PyAny>>,
-    requires_grad: bool,
+    requires_grad: Flag<'_>,
 ) -> PyResult<PyTensor> {
+    let requires_grad = requires_grad.of("rand", "requires_grad")?;
     let (shape, dtype, device) = shape_and_dtype("rand", args, shape.as_ref(), dtype, device)?;
+    check_float("rand", dtype)?;
     finish("rand", on(random::uniform(&shape, 0.0, 1.0, dtype)?, device)?, requires_grad)
 }
 
@@ -47,15 +58,17 @@ pub fn rand(
 /// >>> ag.randn((2, 3)).shape
 /// (2, 3)
 #[pyfunction]
-#[pyo3(signature = (*args, shape = None, dtype = None, device = None, requires_grad = false))]
+#[pyo3(signature = (*args, shape = None, dtype = None, device = None, requires_grad = Flag::Is(false)), text_signature = "(*args, shape=None, dtype=None, device=None, requires_grad=False)")]
 pub fn randn(
     args: &Bound<'_, PyTuple>,
     shape: Arg<'_>,
-    dtype: Option<DTypeArg>,
+    dtype: Option<DTypeArg<'_>>,
     device: Option<&Bound<'_, PyAny>>,
-    requires_grad: bool,
+    requires_grad: Flag<'_>,
 ) -> PyResult<PyTensor> {
+    let requires_grad = requires_grad.of("randn", "requires_grad")?;
     let (shape, dtype, device) = shape_and_dtype("randn", args, shape.as_ref(), dtype, device)?;
+    check_float("randn", dtype)?;
     finish("randn", on(random::normal(&shape, 0.0, 1.0, dtype)?, device)?, requires_grad)
 }
 
@@ -72,12 +85,12 @@ pub fn uniform_(
     low: Arg<'_>,
     high: Arg<'_>,
     size: Arg<'_>,
-    dtype: Option<DTypeArg>,
+    dtype: Option<DTypeArg<'_>>,
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyTensor> {
-    let device = device_given("uniform", device)?;
+    let (device, dtype) = (device_given("uniform", device)?, dtype.of("uniform", "dtype")?.unwrap_or(DType::F32));
     let (low, high) = (float_or(0.0, "uniform", "low", low)?, float_or(1.0, "uniform", "high", high)?);
-    Ok(on(random::uniform(&self::size("uniform", size)?, low, high, dtype.map_or(DType::F32, |d| d.0))?, device)?.into())
+    Ok(on(random::uniform(&self::size("uniform", size)?, low, high, dtype)?, device)?.into())
 }
 
 /// Random numbers, normal with mean loc and standard deviation scale, of shape size (None: one number).
@@ -93,12 +106,12 @@ pub fn normal_(
     loc: Arg<'_>,
     scale: Arg<'_>,
     size: Arg<'_>,
-    dtype: Option<DTypeArg>,
+    dtype: Option<DTypeArg<'_>>,
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyTensor> {
-    let device = device_given("normal", device)?;
+    let (device, dtype) = (device_given("normal", device)?, dtype.of("normal", "dtype")?.unwrap_or(DType::F32));
     let (loc, scale) = (float_or(0.0, "normal", "loc", loc)?, float_or(1.0, "normal", "scale", scale)?);
-    Ok(on(random::normal(&self::size("normal", size)?, loc, scale, dtype.map_or(DType::F32, |d| d.0))?, device)?.into())
+    Ok(on(random::normal(&self::size("normal", size)?, loc, scale, dtype)?, device)?.into())
 }
 
 /// Random integers in [low, high), or in [0, low) if that is all, of shape size (None: one), int64 unless dtype says otherwise.
@@ -114,7 +127,7 @@ pub fn randint(
     low: &Bound<'_, PyAny>,
     high: Arg<'_>,
     size: Arg<'_>,
-    dtype: Option<DTypeArg>,
+    dtype: Option<DTypeArg<'_>>,
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyTensor> {
     let device = device_given("randint", device)?;
@@ -127,7 +140,7 @@ pub fn randint(
         Some(high) => (first, bound("high", &high)?),
         None => (0, first),
     };
-    let dtype = dtype.map_or(DType::I64, |d| d.0);
+    let dtype = dtype.of("randint", "dtype")?.unwrap_or(DType::I64);
     Ok(on(random::randint(&self::size("randint", size)?, low, high, dtype)?, device)?.into())
 }
 
@@ -142,9 +155,13 @@ pub fn randint(
 #[pyo3(signature = (x, device = None))]
 pub fn permutation(x: &Bound<'_, PyAny>, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
     let device = device_given("permutation", device)?;
-    let is_number = x.is_instance_of::<PyInt>() || x.cast::<PyTensor>().is_err() && x.extract::<i64>().is_ok();
-    if is_number {
-        return Ok(on(random::permutation(count("permutation", "n", x)?)?, device)?.into());
+    // A bool is refused where it is counted.
+    let number = match x.is_instance_of::<PyInt>() || x.is_instance_of::<PyTensor>() {
+        true => x.cast::<PyInt>().ok().cloned(),
+        false => integer_object(x)?,
+    };
+    if let Some(number) = number {
+        return Ok(on(random::permutation(count("permutation", "n", number.as_any())?)?, device)?.into());
     }
     Ok(random::shuffled(&array("permutation", x)?)?.into())
 }

@@ -3,6 +3,7 @@
 #![allow(unsafe_op_in_unsafe_fn)]
 use super::arguments::{Checked, Int, Real, array, axes, axis as one_axis, count};
 use super::convert::{DTypeArg, converted};
+use super::flags::Flag;
 use super::tensor::PyTensor;
 use crate::backend::kind::BinaryKind::Ne;
 use crate::backend::kind::ReduceKind as R;
@@ -19,11 +20,12 @@ use pyo3::prelude::*;
 
 type Arg<'py> = Option<Bound<'py, PyAny>>;
 
-fn fold(kind: R, x: &Tensor, axis: Arg<'_>, keepdims: bool, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
-    let axes = axes(kind.name(), axis.as_ref())?;
-    let y = match dtype {
+fn fold(kind: R, x: &Tensor, axis: Arg<'_>, keepdims: Flag<'_>, dtype: Option<DTypeArg<'_>>) -> PyResult<PyTensor> {
+    let op = kind.name();
+    let (axes, keepdims) = (axes(op, axis.as_ref())?, keepdims.of(op, "keepdims")?);
+    let y = match dtype.of(op, "dtype")? {
         None => reduce(kind, x, axes.as_deref(), keepdims)?,
-        Some(d) => cast(&reduce(kind, &converted(x, d.0, None)?, axes.as_deref(), keepdims)?, d.0),
+        Some(d) => cast(&reduce(kind, &converted(x, d, None)?, axes.as_deref(), keepdims)?, d),
     };
     Ok(y.into())
 }
@@ -34,8 +36,8 @@ macro_rules! sums {
         $(
             #[doc = concat!($what, "\n\nx: a tensor or array. axis: None for all axes, an integer or a tuple; they are dropped unless keepdims. dtype: converted to first.\nRaises ValueError for an axis that x does not have.\n\n>>> import agtape as ag\n>>> ag.", stringify!($name), "(ag.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=0).tolist()\n", $result)]
             #[pyfunction]
-            #[pyo3(signature = (x, axis = None, keepdims = false, dtype = None))]
-            pub fn $name(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
+            #[pyo3(signature = (x, axis = None, keepdims = Flag::Is(false), dtype = None), text_signature = "(x, axis=None, keepdims=False, dtype=None)")]
+            pub fn $name(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: Flag<'_>, dtype: Option<DTypeArg<'_>>) -> PyResult<PyTensor> {
                 fold(R::$kind, &array(stringify!($name), x)?, axis, keepdims, dtype)
             }
         )*
@@ -44,8 +46,8 @@ macro_rules! sums {
         impl PyTensor {
             $(
                 #[doc = concat!($what, " See `ag.", stringify!($name), "`.")]
-                #[pyo3(signature = (axis = None, keepdims = false, dtype = None))]
-                fn $name(&self, axis: Arg<'_>, keepdims: bool, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
+                #[pyo3(signature = (axis = None, keepdims = Flag::Is(false), dtype = None), text_signature = "($self, axis=None, keepdims=False, dtype=None)")]
+                fn $name(&self, axis: Arg<'_>, keepdims: Flag<'_>, dtype: Option<DTypeArg<'_>>) -> PyResult<PyTensor> {
                     fold(R::$kind, &self.tensor(), axis, keepdims, dtype)
                 }
             )*
@@ -70,8 +72,8 @@ macro_rules! extremes {
         $(
             #[doc = concat!($what, "\n\nx: a tensor or array. axis: None for all axes, an integer or a tuple; they are dropped unless keepdims. Raises ValueError for an\naxis that x does not have.\n\n>>> import agtape as ag\n>>> ag.", stringify!($name), "(ag.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=0).tolist()\n", $result)]
             #[pyfunction]
-            #[pyo3(signature = (x, axis = None, keepdims = false))]
-            pub fn $name(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+            #[pyo3(signature = (x, axis = None, keepdims = Flag::Is(false)), text_signature = "(x, axis=None, keepdims=False)")]
+            pub fn $name(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: Flag<'_>) -> PyResult<PyTensor> {
                 fold(R::$kind, &array(stringify!($name), x)?, axis, keepdims, None)
             }
         )*
@@ -80,8 +82,8 @@ macro_rules! extremes {
         impl PyTensor {
             $(
                 #[doc = concat!($what, " See `ag.", stringify!($name), "`.")]
-                #[pyo3(signature = (axis = None, keepdims = false))]
-                fn $name(&self, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+                #[pyo3(signature = (axis = None, keepdims = Flag::Is(false)), text_signature = "($self, axis=None, keepdims=False)")]
+                fn $name(&self, axis: Arg<'_>, keepdims: Flag<'_>) -> PyResult<PyTensor> {
                     fold(R::$kind, &self.tensor(), axis, keepdims, None)
                 }
             )*
@@ -107,10 +109,10 @@ macro_rules! spreads {
         $(
             #[doc = concat!($what, "\n\nx: a tensor or array. axis: None for all axes, an integer or a tuple; they are dropped unless keepdims. The divisor is n - correction\n(ddof is NumPy's name for correction). Raises ValueError for an axis that x does not have.\n\n>>> import agtape as ag\n>>> ag.", $python, "(ag.tensor([1.0, 3.0])).item()\n", $result)]
             #[pyfunction]
-            #[pyo3(name = $python, signature = (x, axis = None, correction = Real::Is(0.0), keepdims = false, ddof = None), text_signature = "(x, axis=None, correction=0.0, keepdims=False, ddof=None)")]
-            pub fn $name(x: &Bound<'_, PyAny>, axis: Arg<'_>, correction: Real<'_>, keepdims: bool, ddof: Option<Real<'_>>) -> PyResult<PyTensor> {
+            #[pyo3(name = $python, signature = (x, axis = None, correction = Real::Is(0.0), keepdims = Flag::Is(false), ddof = None), text_signature = "(x, axis=None, correction=0.0, keepdims=False, ddof=None)")]
+            pub fn $name(x: &Bound<'_, PyAny>, axis: Arg<'_>, correction: Real<'_>, keepdims: Flag<'_>, ddof: Option<Real<'_>>) -> PyResult<PyTensor> {
                 let correction = ddof.of($python, "ddof")?.map_or_else(|| correction.of($python, "correction"), Ok)?;
-                let axes = axes($python, axis.as_ref())?;
+                let (axes, keepdims) = (axes($python, axis.as_ref())?, keepdims.of($python, "keepdims")?);
                 let x = array($python, x)?;
                 Ok($call(&x, axes.as_deref(), keepdims, correction)?.into())
             }
@@ -120,8 +122,8 @@ macro_rules! spreads {
         impl PyTensor {
             $(
                 #[doc = concat!($what, " See `ag.", $python, "`.")]
-                #[pyo3(name = $python, signature = (axis = None, correction = Real::Is(0.0), keepdims = false, ddof = None), text_signature = "($self, axis=None, correction=0.0, keepdims=False, ddof=None)")]
-                fn $name(slf: &Bound<'_, PyTensor>, axis: Arg<'_>, correction: Real<'_>, keepdims: bool, ddof: Option<Real<'_>>) -> PyResult<PyTensor> {
+                #[pyo3(name = $python, signature = (axis = None, correction = Real::Is(0.0), keepdims = Flag::Is(false), ddof = None), text_signature = "($self, axis=None, correction=0.0, keepdims=False, ddof=None)")]
+                fn $name(slf: &Bound<'_, PyTensor>, axis: Arg<'_>, correction: Real<'_>, keepdims: Flag<'_>, ddof: Option<Real<'_>>) -> PyResult<PyTensor> {
                     $name(slf.as_any(), axis, correction, keepdims, ddof)
                 }
             )*
@@ -184,12 +186,12 @@ along_axis! {
 /// [1.0, 3.0, 6.0]
 #[pyfunction]
 #[pyo3(signature = (x, axis = None, dtype = None))]
-pub fn cumsum(x: &Bound<'_, PyAny>, axis: Option<Int<'_>>, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
-    let axis = axis.of("cumsum", "axis")?;
+pub fn cumsum(x: &Bound<'_, PyAny>, axis: Option<Int<'_>>, dtype: Option<DTypeArg<'_>>) -> PyResult<PyTensor> {
+    let (axis, dtype) = (axis.of("cumsum", "axis")?, dtype.of("cumsum", "dtype")?);
     let x = array("cumsum", x)?;
     Ok(match dtype {
         None => cumulative::cumsum(&x, axis, false)?.into(),
-        Some(d) => cast(&cumulative::cumsum(&converted(&x, d.0, None)?, axis, false)?, d.0).into(),
+        Some(d) => cast(&cumulative::cumsum(&converted(&x, d, None)?, axis, false)?, d).into(),
     })
 }
 
@@ -202,9 +204,9 @@ pub fn cumsum(x: &Bound<'_, PyAny>, axis: Option<Int<'_>>, dtype: Option<DTypeAr
 /// >>> ag.logsumexp(ag.tensor([500.0])).item()
 /// 500.0
 #[pyfunction]
-#[pyo3(signature = (x, axis = None, keepdims = false))]
-pub fn logsumexp(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
-    let axes = axes("logsumexp", axis.as_ref())?;
+#[pyo3(signature = (x, axis = None, keepdims = Flag::Is(false)), text_signature = "(x, axis=None, keepdims=False)")]
+pub fn logsumexp(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: Flag<'_>) -> PyResult<PyTensor> {
+    let (axes, keepdims) = (axes("logsumexp", axis.as_ref())?, keepdims.of("logsumexp", "keepdims")?);
     Ok(reduce::logsumexp(&array("logsumexp", x)?, axes.as_deref(), keepdims)?.into())
 }
 
@@ -216,10 +218,10 @@ pub fn logsumexp(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResul
 /// >>> ag.count_nonzero(ag.tensor([0, 3, 4])).item()
 /// 2
 #[pyfunction]
-#[pyo3(signature = (x, axis = None, keepdims = false))]
-pub fn count_nonzero(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+#[pyo3(signature = (x, axis = None, keepdims = Flag::Is(false)), text_signature = "(x, axis=None, keepdims=False)")]
+pub fn count_nonzero(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: Flag<'_>) -> PyResult<PyTensor> {
     let x = array("count_nonzero", x)?;
-    let axes = axes("count_nonzero", axis.as_ref())?;
+    let (axes, keepdims) = (axes("count_nonzero", axis.as_ref())?, keepdims.of("count_nonzero", "keepdims")?);
     if let (Some(list), true) = (&axes, x.rank() > 0) {
         shape::axes("count_nonzero", list, x.rank())?;
     }
@@ -227,8 +229,9 @@ pub fn count_nonzero(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyR
     Ok(reduce(R::Sum, &hits, axes.as_deref(), keepdims)?.into())
 }
 
-fn arg_extreme(x: &Tensor, is_max: bool, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
-    let axis = one_axis(if is_max { "argmax" } else { "argmin" }, axis.as_ref())?;
+fn arg_extreme(x: &Tensor, is_max: bool, axis: Arg<'_>, keepdims: Flag<'_>) -> PyResult<PyTensor> {
+    let op = if is_max { "argmax" } else { "argmin" };
+    let (axis, keepdims) = (one_axis(op, axis.as_ref())?, keepdims.of(op, "keepdims")?);
     Ok(reduce::arg_extreme(x, is_max, axis, keepdims)?.into())
 }
 
@@ -240,8 +243,8 @@ fn arg_extreme(x: &Tensor, is_max: bool, axis: Arg<'_>, keepdims: bool) -> PyRes
 /// >>> ag.argmax(ag.tensor([1.0, 5.0, 2.0])).item()
 /// 1
 #[pyfunction]
-#[pyo3(signature = (x, axis = None, keepdims = false))]
-pub fn argmax(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+#[pyo3(signature = (x, axis = None, keepdims = Flag::Is(false)), text_signature = "(x, axis=None, keepdims=False)")]
+pub fn argmax(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: Flag<'_>) -> PyResult<PyTensor> {
     arg_extreme(&array("argmax", x)?, true, axis, keepdims)
 }
 
@@ -253,8 +256,8 @@ pub fn argmax(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<P
 /// >>> ag.argmin(ag.tensor([3.0, 1.0, 2.0])).item()
 /// 1
 #[pyfunction]
-#[pyo3(signature = (x, axis = None, keepdims = false))]
-pub fn argmin(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+#[pyo3(signature = (x, axis = None, keepdims = Flag::Is(false)), text_signature = "(x, axis=None, keepdims=False)")]
+pub fn argmin(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: Flag<'_>) -> PyResult<PyTensor> {
     arg_extreme(&array("argmin", x)?, false, axis, keepdims)
 }
 
@@ -266,9 +269,9 @@ pub fn argmin(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: bool) -> PyResult<P
 /// >>> ag.sort(ag.tensor([3.0, 1.0, 2.0])).tolist()
 /// [1.0, 2.0, 3.0]
 #[pyfunction]
-#[pyo3(signature = (x, axis = Some(Int::Is(-1)), descending = false, stable = true), text_signature = "(x, axis=-1, descending=False, stable=True)")]
-pub fn sort(x: &Bound<'_, PyAny>, axis: Option<Int<'_>>, descending: bool, stable: bool) -> PyResult<PyTensor> {
-    let _always = stable;
+#[pyo3(signature = (x, axis = Some(Int::Is(-1)), descending = Flag::Is(false), stable = Flag::Is(true)), text_signature = "(x, axis=-1, descending=False, stable=True)")]
+pub fn sort(x: &Bound<'_, PyAny>, axis: Option<Int<'_>>, descending: Flag<'_>, stable: Flag<'_>) -> PyResult<PyTensor> {
+    let (descending, _always) = (descending.of("sort", "descending")?, stable.of("sort", "stable")?);
     Ok(order::sort(&array("sort", x)?, axis.of("sort", "axis")?, descending)?.0.into())
 }
 
@@ -280,9 +283,9 @@ pub fn sort(x: &Bound<'_, PyAny>, axis: Option<Int<'_>>, descending: bool, stabl
 /// >>> ag.argsort(ag.tensor([3.0, 1.0, 2.0])).tolist()
 /// [1, 2, 0]
 #[pyfunction]
-#[pyo3(signature = (x, axis = Some(Int::Is(-1)), descending = false, stable = true), text_signature = "(x, axis=-1, descending=False, stable=True)")]
-pub fn argsort(x: &Bound<'_, PyAny>, axis: Option<Int<'_>>, descending: bool, stable: bool) -> PyResult<PyTensor> {
-    let _always = stable;
+#[pyo3(signature = (x, axis = Some(Int::Is(-1)), descending = Flag::Is(false), stable = Flag::Is(true)), text_signature = "(x, axis=-1, descending=False, stable=True)")]
+pub fn argsort(x: &Bound<'_, PyAny>, axis: Option<Int<'_>>, descending: Flag<'_>, stable: Flag<'_>) -> PyResult<PyTensor> {
+    let (descending, _always) = (descending.of("argsort", "descending")?, stable.of("argsort", "stable")?);
     Ok(order::argsort(&array("argsort", x)?, axis.of("argsort", "axis")?, descending)?.into())
 }
 
@@ -295,14 +298,15 @@ pub fn argsort(x: &Bound<'_, PyAny>, axis: Option<Int<'_>>, descending: bool, st
 /// >>> values.tolist(), positions.tolist()
 /// ([3.0, 2.0], [0, 2])
 #[pyfunction]
-#[pyo3(signature = (x, k, axis = Int::Is(-1), largest = true, sorted = true), text_signature = "(x, k, axis=-1, largest=True, sorted=True)")]
+#[pyo3(signature = (x, k, axis = Int::Is(-1), largest = Flag::Is(true), sorted = Flag::Is(true)), text_signature = "(x, k, axis=-1, largest=True, sorted=True)")]
 pub fn topk(
     x: &Bound<'_, PyAny>,
     k: &Bound<'_, PyAny>,
     axis: Int<'_>,
-    largest: bool,
-    sorted: bool,
+    largest: Flag<'_>,
+    sorted: Flag<'_>,
 ) -> PyResult<(PyTensor, PyTensor)> {
+    let (largest, sorted) = (largest.of("topk", "largest")?, sorted.of("topk", "sorted")?);
     let (values, positions) = order::topk(&array("topk", x)?, count("topk", "k", k)?, axis.of("topk", "axis")?, largest, sorted)?;
     positions.hold();
     let pair = (values.into(), positions.clone().into());
@@ -314,54 +318,54 @@ pub fn topk(
 impl PyTensor {
     /// The running sum along the axis. See `ag.cumsum`.
     #[pyo3(signature = (axis = None, dtype = None))]
-    fn cumsum(slf: &Bound<'_, PyTensor>, axis: Option<Int<'_>>, dtype: Option<DTypeArg>) -> PyResult<PyTensor> {
+    fn cumsum(slf: &Bound<'_, PyTensor>, axis: Option<Int<'_>>, dtype: Option<DTypeArg<'_>>) -> PyResult<PyTensor> {
         cumsum(slf.as_any(), axis, dtype)
     }
 
     /// log(sum(e^x)) over axes. See `ag.logsumexp`.
-    #[pyo3(signature = (axis = None, keepdims = false))]
-    fn logsumexp(slf: &Bound<'_, PyTensor>, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+    #[pyo3(signature = (axis = None, keepdims = Flag::Is(false)), text_signature = "($self, axis=None, keepdims=False)")]
+    fn logsumexp(slf: &Bound<'_, PyTensor>, axis: Arg<'_>, keepdims: Flag<'_>) -> PyResult<PyTensor> {
         logsumexp(slf.as_any(), axis, keepdims)
     }
 
     /// How many elements are unequal to 0. See `ag.count_nonzero`.
-    #[pyo3(signature = (axis = None, keepdims = false))]
-    fn count_nonzero(slf: &Bound<'_, PyTensor>, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+    #[pyo3(signature = (axis = None, keepdims = Flag::Is(false)), text_signature = "($self, axis=None, keepdims=False)")]
+    fn count_nonzero(slf: &Bound<'_, PyTensor>, axis: Arg<'_>, keepdims: Flag<'_>) -> PyResult<PyTensor> {
         count_nonzero(slf.as_any(), axis, keepdims)
     }
 
     /// The position of the largest. See `ag.argmax`.
-    #[pyo3(signature = (axis = None, keepdims = false))]
-    fn argmax(&self, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+    #[pyo3(signature = (axis = None, keepdims = Flag::Is(false)), text_signature = "($self, axis=None, keepdims=False)")]
+    fn argmax(&self, axis: Arg<'_>, keepdims: Flag<'_>) -> PyResult<PyTensor> {
         arg_extreme(&self.tensor(), true, axis, keepdims)
     }
 
     /// The position of the smallest. See `ag.argmin`.
-    #[pyo3(signature = (axis = None, keepdims = false))]
-    fn argmin(&self, axis: Arg<'_>, keepdims: bool) -> PyResult<PyTensor> {
+    #[pyo3(signature = (axis = None, keepdims = Flag::Is(false)), text_signature = "($self, axis=None, keepdims=False)")]
+    fn argmin(&self, axis: Arg<'_>, keepdims: Flag<'_>) -> PyResult<PyTensor> {
         arg_extreme(&self.tensor(), false, axis, keepdims)
     }
 
     /// The values in order along the axis, as a new tensor. See `ag.sort`.
-    #[pyo3(signature = (axis = Some(Int::Is(-1)), descending = false, stable = true), text_signature = "($self, axis=-1, descending=False, stable=True)")]
-    fn sort(slf: &Bound<'_, PyTensor>, axis: Option<Int<'_>>, descending: bool, stable: bool) -> PyResult<PyTensor> {
+    #[pyo3(signature = (axis = Some(Int::Is(-1)), descending = Flag::Is(false), stable = Flag::Is(true)), text_signature = "($self, axis=-1, descending=False, stable=True)")]
+    fn sort(slf: &Bound<'_, PyTensor>, axis: Option<Int<'_>>, descending: Flag<'_>, stable: Flag<'_>) -> PyResult<PyTensor> {
         sort(slf.as_any(), axis, descending, stable)
     }
 
     /// The positions that sort along the axis. See `ag.argsort`.
-    #[pyo3(signature = (axis = Some(Int::Is(-1)), descending = false, stable = true), text_signature = "($self, axis=-1, descending=False, stable=True)")]
-    fn argsort(slf: &Bound<'_, PyTensor>, axis: Option<Int<'_>>, descending: bool, stable: bool) -> PyResult<PyTensor> {
+    #[pyo3(signature = (axis = Some(Int::Is(-1)), descending = Flag::Is(false), stable = Flag::Is(true)), text_signature = "($self, axis=-1, descending=False, stable=True)")]
+    fn argsort(slf: &Bound<'_, PyTensor>, axis: Option<Int<'_>>, descending: Flag<'_>, stable: Flag<'_>) -> PyResult<PyTensor> {
         argsort(slf.as_any(), axis, descending, stable)
     }
 
     /// The k largest along the axis and their positions. See `ag.topk`.
-    #[pyo3(signature = (k, axis = Int::Is(-1), largest = true, sorted = true), text_signature = "($self, k, axis=-1, largest=True, sorted=True)")]
+    #[pyo3(signature = (k, axis = Int::Is(-1), largest = Flag::Is(true), sorted = Flag::Is(true)), text_signature = "($self, k, axis=-1, largest=True, sorted=True)")]
     fn topk(
         slf: &Bound<'_, PyTensor>,
         k: &Bound<'_, PyAny>,
         axis: Int<'_>,
-        largest: bool,
-        sorted: bool,
+        largest: Flag<'_>,
+        sorted: Flag<'_>,
     ) -> PyResult<(PyTensor, PyTensor)> {
         topk(slf.as_any(), k, axis, largest, sorted)
     }

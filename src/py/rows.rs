@@ -1,13 +1,13 @@
 //! Normalizations, cross-entropy and the softmax of causal attention, as functions that `nn.functional` calls once it has checked what it was given.
 // Each argument is one of its own, so that Python pays for no container.
 #![allow(clippy::too_many_arguments)]
-use super::arguments::{Checked, Int, array};
+use super::arguments::{Checked, Int, Real, array};
+use super::flags::{Flag, Word};
 use super::tensor::PyTensor;
 use crate::graph::Tensor;
 use crate::ops::cross_entropy::{Entropy, Reduction, cross_entropy as entropy};
 use crate::ops::norm::{Norm, norm};
 use crate::ops::softmax;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 fn given(op: &str, t: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Tensor>> {
@@ -23,16 +23,16 @@ fn given(op: &str, t: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Tensor>> {
 /// >>> _core.layer_norm(ag.tensor([[1.0, 3.0]]), 1, eps=0.0).tolist()
 /// [[-1.0, 1.0]]
 #[pyfunction]
-#[pyo3(signature = (x, axes, weight = None, bias = None, eps = 1e-5))]
+#[pyo3(signature = (x, axes, weight = None, bias = None, eps = Real::Is(1e-5)), text_signature = "(x, axes, weight=None, bias=None, eps=1e-5)")]
 pub fn layer_norm(
     x: &Bound<'_, PyAny>,
     axes: usize,
     weight: Option<&Bound<'_, PyAny>>,
     bias: Option<&Bound<'_, PyAny>>,
-    eps: f64,
+    eps: Real<'_>,
 ) -> PyResult<PyTensor> {
     let op = "layer_norm";
-    let (weight, bias) = (given(op, weight)?, given(op, bias)?);
+    let (weight, bias, eps) = (given(op, weight)?, given(op, bias)?, eps.of(op, "eps")?);
     Ok(norm(Norm { axes, rms: false, eps }, &array(op, x)?, weight.as_ref(), bias.as_ref())?.into())
 }
 
@@ -45,10 +45,10 @@ pub fn layer_norm(
 /// >>> _core.rms_norm(ag.tensor([[3.0, -3.0]]), 1, eps=0.0).tolist()
 /// [[1.0, -1.0]]
 #[pyfunction]
-#[pyo3(signature = (x, axes, weight = None, eps = 1e-5))]
-pub fn rms_norm(x: &Bound<'_, PyAny>, axes: usize, weight: Option<&Bound<'_, PyAny>>, eps: f64) -> PyResult<PyTensor> {
+#[pyo3(signature = (x, axes, weight = None, eps = Real::Is(1e-5)), text_signature = "(x, axes, weight=None, eps=1e-5)")]
+pub fn rms_norm(x: &Bound<'_, PyAny>, axes: usize, weight: Option<&Bound<'_, PyAny>>, eps: Real<'_>) -> PyResult<PyTensor> {
     let op = "rms_norm";
-    let weight = given(op, weight)?;
+    let (weight, eps) = (given(op, weight)?, eps.of(op, "eps")?);
     Ok(norm(Norm { axes, rms: true, eps }, &array(op, x)?, weight.as_ref(), None)?.into())
 }
 
@@ -62,28 +62,21 @@ pub fn rms_norm(x: &Bound<'_, PyAny>, axes: usize, weight: Option<&Bound<'_, PyA
 /// >>> round(_core.cross_entropy(ag.zeros((2, 4)), ag.tensor([0, 3])).item(), 4)
 /// 1.3863
 #[pyfunction]
-#[pyo3(signature = (x, labels, weight = None, axis = Int::Is(-1), ignore_index = None, label_smoothing = 0.0, reduction = "mean"))]
+#[pyo3(signature = (x, labels, weight = None, axis = Int::Is(-1), ignore_index = None, label_smoothing = Real::Is(0.0), reduction = Word::Is("mean")), text_signature = "(x, labels, weight=None, axis=-1, ignore_index=None, label_smoothing=0.0, reduction=\"mean\")")]
 pub fn cross_entropy(
     x: &Bound<'_, PyAny>,
     labels: &Bound<'_, PyAny>,
     weight: Option<&Bound<'_, PyAny>>,
     axis: Int<'_>,
     ignore_index: Option<Int<'_>>,
-    label_smoothing: f64,
-    reduction: &str,
+    label_smoothing: Real<'_>,
+    reduction: Word<'_>,
 ) -> PyResult<PyTensor> {
     let op = "cross_entropy";
-    let reduction = match reduction {
-        "mean" => Reduction::Mean,
-        "sum" => Reduction::Sum,
-        "none" => Reduction::None,
-        other => {
-            let message = format!("{op}: reduction is '{other}'; expected 'mean', 'sum' or 'none'");
-            return Err(PyValueError::new_err(message));
-        }
-    };
+    let reductions = [("mean", Reduction::Mean), ("sum", Reduction::Sum), ("none", Reduction::None)];
+    let reduction = reduction.among(op, "reduction", &reductions)?;
     let (axis, ignored) = (axis.of(op, "axis")?, ignore_index.of(op, "ignore_index")?);
-    let how = Entropy { axis, ignored, smoothing: label_smoothing, reduction };
+    let how = Entropy { axis, ignored, smoothing: label_smoothing.of(op, "label_smoothing")?, reduction };
     Ok(entropy(how, &array(op, x)?, &array(op, labels)?, given(op, weight)?.as_ref())?.into())
 }
 
@@ -96,8 +89,11 @@ pub fn cross_entropy(
 /// >>> _core.attention_softmax(ag.zeros((2, 2)), causal=True).tolist()
 /// [[1.0, 0.0], [0.5, 0.5]]
 #[pyfunction]
-#[pyo3(signature = (x, scale = 1.0, causal = false))]
-pub fn attention_softmax(x: &Bound<'_, PyAny>, scale: f64, causal: bool) -> PyResult<PyTensor> {
+#[pyo3(signature = (x, scale = Real::Is(1.0), causal = Flag::Is(false)), text_signature = "(x, scale=1.0, causal=False)")]
+pub fn attention_softmax(x: &Bound<'_, PyAny>, scale: Real<'_>, causal: Flag<'_>) -> PyResult<PyTensor> {
+    // The functions that call it are known by this name.
+    let op = "scaled_dot_product_attention";
+    let (scale, causal) = (scale.of(op, "scale")?, causal.of(op, "is_causal")?);
     Ok(softmax::attention_softmax(&array("attention_softmax", x)?, scale, causal)?.into())
 }
 

@@ -1,5 +1,6 @@
 //! Functions and methods that change shapes: reshape, axes in another order, broadcasting, flips.
 use super::arguments::{Checked, Int, array, arrays, axes, check_count, checked, integer, ints, several};
+use super::flags::{Flag, Word};
 use super::tensor::{PyTensor, wrap_all};
 use crate::graph::Tensor;
 use crate::ops::view;
@@ -19,8 +20,8 @@ type Arg<'py> = Option<Bound<'py, PyAny>>;
 /// [[0, 1, 2], [3, 4, 5]]
 #[pyfunction]
 #[pyo3(signature = (x, *args, shape = None, copy = None))]
-pub fn reshape(x: &Bound<'_, PyAny>, args: &Bound<'_, PyTuple>, shape: Arg<'_>, copy: Option<bool>) -> PyResult<PyTensor> {
-    let x = array("reshape", x)?;
+pub fn reshape(x: &Bound<'_, PyAny>, args: &Bound<'_, PyTuple>, shape: Arg<'_>, copy: Option<Flag<'_>>) -> PyResult<PyTensor> {
+    let (x, copy) = (array("reshape", x)?, copy.of("reshape", "copy")?);
     let to = several("reshape", "shape", args, shape.as_ref())?;
     let y = view::reshape(&x, &to)?;
     Ok(if copy == Some(true) { view::copy(&y) } else { y }.into())
@@ -335,17 +336,15 @@ impl PyTensor {
 /// >>> x.shape, y.tolist()
 /// ((2, 3), [[5, 6, 7], [5, 6, 7]])
 #[pyfunction]
-#[pyo3(signature = (*args, indexing = "xy"))]
-pub fn meshgrid<'py>(args: &Bound<'py, PyTuple>, indexing: &str) -> PyResult<Bound<'py, PyTuple>> {
-    if indexing != "xy" && indexing != "ij" {
-        return Err(PyValueError::new_err(format!("meshgrid: indexing is {indexing:?}; expected \"xy\" or \"ij\"")));
-    }
+#[pyo3(signature = (*args, indexing = Word::Is("xy")), text_signature = "(*args, indexing=\"xy\")")]
+pub fn meshgrid<'py>(args: &Bound<'py, PyTuple>, indexing: Word<'_>) -> PyResult<Bound<'py, PyTuple>> {
+    let is_swapped = indexing.among("meshgrid", "indexing", &[("xy", true), ("ij", false)])?;
     let list = arrays("meshgrid", args.as_any())?;
     if let Some(t) = list.iter().find(|t| t.rank() > 1) {
         return Err(PyValueError::new_err(format!("meshgrid: got shape {:?}; expected vectors", t.shape())));
     }
-    let swapped = indexing == "xy" && list.len() > 1;
-    let place = |i: usize| if swapped && i < 2 { 1 - i } else { i };
+    let is_swapped = is_swapped && list.len() > 1;
+    let place = |i: usize| if is_swapped && i < 2 { 1 - i } else { i };
     let columns: Vec<Tensor> = list
         .iter()
         .enumerate()

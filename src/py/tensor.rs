@@ -1,8 +1,10 @@
 //! The Python tensor: a name for one version of a value, with its properties and reads.
-use super::arguments::operand;
+use super::arguments::{Checked, check_count, check_members, operand, wrong_type};
 use super::convert::converted;
 use super::dtype::PyDType;
+use super::error::{raise_soon, unless_wrong_type};
 use super::export;
+use super::flags::Flag;
 use super::leaf::leaf_version;
 use crate::device::{Device, default_device};
 use crate::dtype::DType;
@@ -64,9 +66,9 @@ impl From<Tensor> for PyTensor {
         let tensor = if tensor.device().is_none() { placed(&tensor, default_device()) } else { tensor };
         own(&tensor);
         // Here and not where ops are recorded: between the parts of a composite op, values are held that nobody counts.
-        if is_pending_full() {
-            // What cannot be computed stays pending, and raises when it is asked for by name.
-            let _ = try_evaluate_pending(&[]);
+        // What cannot be computed stays pending, and raises when it is asked for by name; an interrupt is for now.
+        if is_pending_full() && matches!(try_evaluate_pending(&[]), Err(Error::Interrupted)) {
+            raise_soon();
         }
         PyTensor { current: Mutex::new(tensor), gradient_of: None }
     }
@@ -83,6 +85,18 @@ impl PyTensor {
         self.current.lock().clone()
     }
 
+    /// The value of a tensor with one element, as a Python number.
+    fn only_element<'py>(&self, op: &str, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let t = self.tensor();
+        if t.elems() != 1 {
+            return Err(PyValueError::new_err(format!(
+                "{op}: only a tensor with one element has a number; the shape is {:?}: index or reduce it first",
+                t.shape()
+            )));
+        }
+        export::numpy(py, &t)?.call_method0("item")
+    }
+
     /// The user's leaf that it is, if it is one.
     pub fn variable(&self) -> Option<Arc<Variable>> {
         self.current.lock().node.variable.clone()
@@ -93,6 +107,31 @@ impl PyTensor {
         own(&grad);
         PyTensor { current: Mutex::new(grad), gradient_of: Some(variable) }
     }
+}
+
+/// The leaves that a call names: one, or a sequence of them.
+fn leaves(op: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<Arc<Variable>>> {
+    const EXPECTED: &str = "leaves made with requires_grad=True for inputs";
+    let leaf = |obj: &Bound<'_, PyAny>| {
+        let Ok(t) = obj.cast::<PyTensor>() else { return Err(wrong_type(op, obj, EXPECTED)) };
+        let t = t.get();
+        t.variable().ok_or_else(|| {
+            let message =
+                format!("{op}: inputs has a tensor of shape {:?} that is no leaf; expected {EXPECTED}", t.tensor().shape());
+            PyValueError::new_err(message)
+        })
+    };
+    if given.is_instance_of::<PyTensor>() {
+        return Ok(vec![leaf(given)?]);
+    }
+    check_members(op, "inputs", given)?;
+    let Some(items) = unless_wrong_type(given.py(), given.try_iter())? else { return Err(wrong_type(op, given, EXPECTED)) };
+    let mut list = Vec::new();
+    for item in items {
+        list.push(leaf(&item?)?);
+        check_count(op, "inputs", list.len())?;
+    }
+    Ok(list)
 }
 
 #[pymethods]
@@ -170,8 +209,9 @@ impl PyTensor {
         &self,
         py: Python<'py>,
         dtype: Option<Bound<'py, PyAny>>,
-        copy: Option<bool>,
+        copy: Option<Flag<'_>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let copy = copy.of("__array__", "copy")?;
         let own = export::numpy(py, &self.tensor())?;
         let array = match dtype {
             Some(dtype) => own.call_method1("astype", (dtype,))?,
@@ -192,14 +232,7 @@ impl PyTensor {
 
     /// The value of a tensor with one element, as a Python number.
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let t = self.tensor();
-        if t.elems() != 1 {
-            return Err(PyValueError::new_err(format!(
-                "item: only a tensor with one element has one; the shape is {:?}",
-                t.shape()
-            )));
-        }
-        export::numpy(py, &t)?.call_method0("item")
+        self.only_element("item", py)
     }
 
     /// The values as nested lists.
@@ -238,37 +271,29 @@ impl PyTensor {
     /// >>> loss.backward()
     /// >>> w.grad.tolist()
     /// [4.0]
-    #[pyo3(signature = (gradient = None, inputs = None, retain_graph = None, create_graph = false))]
+    #[pyo3(signature = (gradient = None, inputs = None, retain_graph = None, create_graph = Flag::Is(false)), text_signature = "($self, gradient=None, inputs=None, retain_graph=None, create_graph=False)")]
     fn backward(
         &self,
         py: Python<'_>,
         gradient: Option<Bound<'_, PyAny>>,
-        inputs: Option<Vec<Bound<'_, PyTensor>>>,
-        retain_graph: Option<bool>,
-        create_graph: bool,
+        inputs: Option<Bound<'_, PyAny>>,
+        retain_graph: Option<Flag<'_>>,
+        create_graph: Flag<'_>,
     ) -> PyResult<()> {
         let loss = self.tensor();
+        let create_graph = create_graph.of("backward", "create_graph")?;
+        let retain_graph = retain_graph.of("backward", "retain_graph")?.unwrap_or(create_graph);
         if scope(|s| s.tapes.iter().any(|t| t.probe.is_some())) {
             return Err(PyRuntimeError::new_err(
                 "backward: called inside a checkpoint segment with replay=\"call\", whose second run would add the gradients again; use \
                  ag.grad, or replay=\"trace\"",
             ));
         }
-        let inputs = inputs
-            .map(|list| {
-                list.iter()
-                    .map(|t| {
-                        t.get()
-                            .variable()
-                            .ok_or_else(|| PyValueError::new_err("backward: inputs must be leaves made with requires_grad=True"))
-                    })
-                    .collect::<PyResult<Vec<_>>>()
-            })
-            .transpose()?;
+        let inputs = inputs.map(|given| leaves("backward", &given)).transpose()?;
         let how = tape::Backward {
             gradient: gradient.map(|g| PyResult::Ok(operand("backward", &g)?.beside(loss.dtype()))).transpose()?,
             inputs,
-            retain_graph: retain_graph.unwrap_or(create_graph),
+            retain_graph,
             create_graph,
         };
         compute(py, || tape::backward(&loss, how))
@@ -290,11 +315,11 @@ impl PyTensor {
     }
 
     fn __float__(&self, py: Python<'_>) -> PyResult<f64> {
-        self.item(py)?.extract()
+        self.only_element("float", py)?.extract()
     }
 
     fn __int__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.item(py)?.call_method0("__int__")
+        self.only_element("int", py)?.call_method0("__int__")
     }
 
     fn __index__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -1,7 +1,8 @@
 //! Optimizer updates of Python's leaves: one fused node a parameter, all of them run by one plan.
 // Each hyperparameter is an argument of its own, so that Python pays for no container.
 #![allow(clippy::too_many_arguments)]
-use super::arguments::count;
+use super::arguments::{Checked, Real, count};
+use super::flags::Flag;
 use super::leaf::leaf_version;
 use super::tensor::{PyTensor, compute};
 use crate::backend::op::Op;
@@ -95,24 +96,31 @@ pub fn abandon_updates() {
 /// params, grads, bufs: lists of tensors of one length; first_step: the buffers become the gradients. Raises ValueError or TypeError for
 /// shapes or dtypes that differ; nothing is recorded then.
 #[pyfunction]
-#[pyo3(signature = (params, grads, bufs, lr, weight_decay = 0.0, momentum = 0.0, dampening = 0.0, nesterov = false, first_step = false))]
+#[pyo3(signature = (params, grads, bufs, lr, weight_decay = Real::Is(0.0), momentum = Real::Is(0.0), dampening = Real::Is(0.0), nesterov = Flag::Is(false), first_step = Flag::Is(false)), text_signature = "(params, grads, bufs, lr, weight_decay=0.0, momentum=0.0, dampening=0.0, nesterov=False, first_step=False)")]
 pub fn sgd_update(
     params: Leaves<'_>,
     grads: Leaves<'_>,
     bufs: Option<Leaves<'_>>,
-    lr: f64,
-    weight_decay: f64,
-    momentum: f64,
-    dampening: f64,
-    nesterov: bool,
-    first_step: bool,
+    lr: Real<'_>,
+    weight_decay: Real<'_>,
+    momentum: Real<'_>,
+    dampening: Real<'_>,
+    nesterov: Flag<'_>,
+    first_step: Flag<'_>,
 ) -> PyResult<()> {
     check_counts(
         "sgd",
         params.len(),
         &[("gradients", grads.len()), ("momentum buffers", bufs.as_ref().map_or(params.len(), Vec::len))],
     )?;
-    let hyper = SgdHyper { lr, weight_decay, momentum, dampening, is_nesterov: nesterov, is_first: first_step };
+    let hyper = SgdHyper {
+        lr: lr.of("sgd", "lr")?,
+        weight_decay: weight_decay.of("sgd", "weight_decay")?,
+        momentum: momentum.of("sgd", "momentum")?,
+        dampening: dampening.of("sgd", "dampening")?,
+        is_nesterov: nesterov.of("sgd", "nesterov")?,
+        is_first: first_step.of("sgd", "first_step")?,
+    };
     let _paused = Scope::enter(|s| s.paused = true);
     let mut new = Vec::with_capacity(params.len());
     for (i, (p, g)) in params.iter().zip(&grads).enumerate() {
@@ -145,18 +153,26 @@ pub fn adam_update(
     grads: Leaves<'_>,
     means: Leaves<'_>,
     squares: Leaves<'_>,
-    lr: f64,
-    beta1: f64,
-    beta2: f64,
-    eps: f64,
-    weight_decay: f64,
+    lr: Real<'_>,
+    beta1: Real<'_>,
+    beta2: Real<'_>,
+    eps: Real<'_>,
+    weight_decay: Real<'_>,
     step: &Bound<'_, PyAny>,
-    decoupled: bool,
+    decoupled: Flag<'_>,
 ) -> PyResult<()> {
     let others = [("gradients", grads.len()), ("first moments", means.len()), ("second moments", squares.len())];
     check_counts("adam", params.len(), &others)?;
     let step = count("adam", "step", step)? as u64;
-    let hyper = AdamHyper { lr, beta1, beta2, eps, weight_decay, step, is_decoupled: decoupled };
+    let hyper = AdamHyper {
+        lr: lr.of("adam", "lr")?,
+        beta1: beta1.of("adam", "beta1")?,
+        beta2: beta2.of("adam", "beta2")?,
+        eps: eps.of("adam", "eps")?,
+        weight_decay: weight_decay.of("adam", "weight_decay")?,
+        step,
+        is_decoupled: decoupled.of("adam", "decoupled")?,
+    };
     let _paused = Scope::enter(|s| s.paused = true);
     let mut new = Vec::with_capacity(params.len());
     for (i, p) in params.iter().enumerate() {

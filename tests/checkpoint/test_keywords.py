@@ -9,8 +9,9 @@ from checkpoint.models import REPLAYS, batch, weights
 
 GENERATOR = np.random.default_rng(0)
 CHECKPOINT = [
-    ({"replay": None}, ValueError, "replay is None; expected 'trace' or 'call'"),
-    ({"replay": np.array([1, 2])}, ValueError, "replay is array([1, 2]); expected 'trace' or 'call'"),
+    ({"replay": None}, TypeError, "replay is None; expected 'trace' or 'call'"),
+    ({"replay": np.array([1, 2])}, TypeError, "replay is ndarray; expected 'trace' or 'call'"),
+    ({"replay": "again"}, ValueError, "replay is 'again'; expected 'trace' or 'call'"),
     ({"verify": "yes"}, TypeError, "verify is 'yes'; expected True or False"),
     ({"verify": None}, TypeError, "verify is None; expected True or False"),
     ({"name": 3}, TypeError, "name is 3; expected a text or None"),
@@ -40,14 +41,19 @@ def test_U01_a_wrong_keyword_of_checkpoint_is_named_before_anything_runs(keyword
     x = batch()
     with ag.grad_tape() as tape:
         h = x @ w
-        ways = (lambda: ag.checkpoint(inside, h, **keywords), lambda: ag.checkpoint(inside, **keywords))
-        ways += (lambda: ag.checkpoint(**keywords),)
+        ways = [("checkpoint", lambda: ag.checkpoint(inside, h, **keywords))]
+        ways += [
+            ("checkpoint", lambda: ag.checkpoint(inside, **keywords)),
+            ("checkpoint", lambda: ag.checkpoint(**keywords)),
+        ]
         if "name" not in keywords:
-            ways += (lambda: ag.nn.checkpoint_sequential([inside, inside], 2, h, **keywords),)
-        for way in ways:
+            ways.append(
+                ("checkpoint_sequential", lambda: ag.nn.checkpoint_sequential([inside, inside], 2, h, **keywords))
+            )
+        for op, way in ways:
             with pytest.raises(kind) as caught:
                 way()
-            assert str(caught.value).startswith(f"checkpoint: {message}")
+            assert str(caught.value).startswith(f"{op}: {message}")
             assert not hasattr(caught.value, "__notes__")
         assert ag.tape_memory(tape).nodes == 1 and calls == []
         loss = ag.checkpoint(inside, h, replay=replay).sum()

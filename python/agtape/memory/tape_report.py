@@ -5,6 +5,7 @@ from numbers import Integral
 
 from agtape import _core
 from agtape._core import Tensor
+from agtape.arguments import as_flag
 from agtape.memory.captured import held_alone
 from agtape.memory.record import Record, Tables, format_bytes, limited
 
@@ -177,8 +178,7 @@ def tape_memory(tape=None, top=10, quiet=True):
         raise TypeError(f"tape_memory: top is {top!r}; expected an int or None")
     if top is not None and top < 0:
         raise ValueError(f"tape_memory: top is {top}; expected at least 0")
-    if not isinstance(quiet, bool):
-        raise TypeError(f"tape_memory: quiet is {quiet!r}; expected True or False")
+    quiet = as_flag("tape_memory", "quiet", quiet)
     figures = _core.tape_report_dict(tape, held_alone(_core.replay_functions(tape)))
     stays = {row["_key"] for row in figures["by_storage"] if row["held_by"]}
     stays.update(row["_key"] for row in figures["held_in_segments"])

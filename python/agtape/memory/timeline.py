@@ -5,6 +5,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from agtape import _core
+from agtape.arguments import as_word
 from agtape.memory.drawing import COLOURS, load_matplotlib, stacked_areas
 from agtape.memory.record import Record, Tables, format_bytes, limited
 
@@ -87,8 +88,7 @@ class memory_timeline(Tables):
         >>> memory_timeline().layers()
         {'held before': [], 'kept from earlier plans': []}
         """
-        if by not in ("op", "segment"):
-            raise ValueError(f"memory_timeline: by is {by!r}; expected 'op' or 'segment'")
+        as_word("memory_timeline", "by", by, ("op", "segment"))
         count, ends = len(self.events), {}
         for i, event in enumerate(self.events):
             ends[event.plan] = i + 1

@@ -1,6 +1,6 @@
 """Owns the activation layers: each calls the function of the same name in `nn.functional` with the settings it was made with."""
 
-from agtape.arguments import as_int
+from agtape.arguments import as_int, as_number, as_word
 from agtape.nn import functional as F
 from agtape.nn.module import Module
 
@@ -63,7 +63,7 @@ class LeakyReLU(_Elementwise):
     _settings = ("negative_slope",)
 
     def __init__(self, negative_slope=0.01):
-        self.negative_slope = negative_slope
+        self.negative_slope = as_number("LeakyReLU", "negative_slope", negative_slope)
 
     def forward(self, input):
         """Apply it to each value."""
@@ -87,7 +87,7 @@ class ELU(_Elementwise):
     _settings = ("alpha",)
 
     def __init__(self, alpha=1.0):
-        self.alpha = alpha
+        self.alpha = as_number("ELU", "alpha", alpha)
 
     def forward(self, input):
         """Apply it to each value."""
@@ -111,9 +111,7 @@ class GELU(_Elementwise):
     _settings = ("approximate",)
 
     def __init__(self, approximate="none"):
-        if approximate not in ("none", "tanh"):
-            raise ValueError(f"GELU: approximate is {approximate!r}; expected 'none' or 'tanh'")
-        self.approximate = approximate
+        self.approximate = as_word("GELU", "approximate", approximate, ("none", "tanh"))
 
     def forward(self, input):
         """Apply it to each value."""
@@ -218,7 +216,8 @@ class Softplus(_Elementwise):
     _settings = ("beta", "threshold")
 
     def __init__(self, beta=1.0, threshold=20.0):
-        self.beta, self.threshold = beta, threshold
+        self.beta = as_number("Softplus", "beta", beta)
+        self.threshold = as_number("Softplus", "threshold", threshold)
 
     def forward(self, input):
         """Apply it to each value."""

@@ -1,11 +1,11 @@
 """Owns the multi-head attention layer."""
 
 import agtape as ag
-from agtape.arguments import as_int
+from agtape.arguments import as_flag, as_int, as_place
 from agtape.nn import functional as F
 from agtape.nn import init
 from agtape.nn.functional.attention import attention_weights, causal_mask
-from agtape.nn.functional.checks import as_tensor, kind_of
+from agtape.nn.functional.checks import as_tensor, kind_of, probability
 from agtape.nn.linear import Linear
 from agtape.nn.module import Module, Parameter
 
@@ -60,11 +60,16 @@ class MultiHeadAttention(Module):
             raise ValueError(
                 f"MultiHeadAttention: embed_dim is {embed_dim} and num_heads {num_heads}; expected a multiple"
             )
-        self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
+        dropout = probability("MultiHeadAttention", dropout, "dropout")
+        bias = as_flag("MultiHeadAttention", "bias", bias)
+        self.batch_first = as_flag("MultiHeadAttention", "batch_first", batch_first)
+        self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
         self.kdim, self.vdim = kdim, vdim
 
+        place = as_place("MultiHeadAttention", dtype, device)
+
         def make(*shape):
-            return Parameter(ag.empty(shape, dtype=dtype, device=device))
+            return Parameter(ag.empty(shape, **place))
 
         if self.kdim == self.vdim == embed_dim:
             self.in_proj_weight = make(3 * embed_dim, embed_dim)
@@ -74,7 +79,7 @@ class MultiHeadAttention(Module):
             self.k_proj_weight = make(embed_dim, self.kdim)
             self.v_proj_weight = make(embed_dim, self.vdim)
         self.register_parameter("in_proj_bias", make(3 * embed_dim) if bias else None)
-        self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype, device=device)
+        self.out_proj = Linear(embed_dim, embed_dim, bias, **place)
         self.reset_parameters()
 
     def reset_parameters(self):
@@ -122,6 +127,9 @@ class MultiHeadAttention(Module):
                 f"MultiHeadAttention: query, key and value have {query.ndim}, {key.ndim} and {value.ndim} axes; expected "
                 "3 each, or 2 each for one entry"
             )
+        is_causal = as_flag("MultiHeadAttention", "is_causal", is_causal)
+        need_weights = as_flag("MultiHeadAttention", "need_weights", need_weights)
+        average_attn_weights = as_flag("MultiHeadAttention", "average_attn_weights", average_attn_weights)
         q, k, v = self._project(query, key, value)
         is_causal = is_causal and attn_mask is None
         # Alone, it needs no mask in memory.

@@ -1,11 +1,11 @@
 """Owns gradient clipping; it runs on the gradients' device and reads nothing back."""
 
 import math
-from collections.abc import Iterable
 
 import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
+from agtape.arguments import as_flag, as_float, as_list, as_number
 
 _HALVES = ("float16", "bfloat16")
 
@@ -33,7 +33,12 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     >>> round(ag.nn.clip_grad_norm_([w], 1.0).item(), 4)
     5.0
     """
-    norm_type = float(norm_type)
+    norm_type = as_float("clip_grad_norm_", "norm_type", norm_type)
+    error_if_nonfinite = as_flag("clip_grad_norm_", "error_if_nonfinite", error_if_nonfinite)
+    max_norm = as_number("clip_grad_norm_", "max_norm", max_norm)
+    # A norm in a tensor is not read.
+    if isinstance(max_norm, (int, float)) and not max_norm >= 0:
+        raise ValueError(f"clip_grad_norm_: max_norm is {max_norm}; expected a number that is not negative")
     if not norm_type > 0:
         raise ValueError(f"clip_grad_norm_: norm_type is {norm_type}; expected a positive number")
     grads = _gradients("clip_grad_norm_", parameters)
@@ -73,7 +78,7 @@ def clip_grad_value_(parameters, clip_value):
     >>> w.grad.tolist()
     [1.0, -1.0]
     """
-    clip_value = float(clip_value)
+    clip_value = as_float("clip_grad_value_", "clip_value", clip_value)
     if not clip_value >= 0:
         raise ValueError(f"clip_grad_value_: clip_value is {clip_value}; expected a number that is not negative")
     with ag.no_grad():
@@ -84,8 +89,8 @@ def clip_grad_value_(parameters, clip_value):
 def _gradients(op, parameters):
     """The gradients of one or several tensors, each tensor's once."""
     found, seen = [], set()
-    if not isinstance(parameters, (Tensor, Iterable)):
-        raise TypeError(f"{op}: parameters is {type(parameters).__name__}; expected a tensor or an iterable of tensors")
+    if not isinstance(parameters, Tensor):
+        parameters = as_list(op, "parameters", parameters, "a tensor or an iterable of tensors")
     for p in (parameters,) if isinstance(parameters, Tensor) else parameters:
         if not isinstance(p, Tensor):
             raise TypeError(f"{op}: got a {type(p).__name__}; expected tensors")

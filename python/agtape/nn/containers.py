@@ -1,11 +1,10 @@
 """Owns the modules that hold other modules, Sequential, ModuleList, ModuleDict, and running modules in checkpoint segments."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 
-from agtape.ambient import generators
-from agtape.arguments import as_int
-from agtape.checkpoint import checkpoint
+from agtape.arguments import as_int, as_list, as_text, shown
+from agtape.checkpoint import checkpoint, settings
 from agtape.nn.module import Module
 
 
@@ -46,11 +45,7 @@ class _Indexed(Module):
 
     def extend(self, modules):
         """Add modules at the end; returns this container."""
-        if not isinstance(modules, Iterable):
-            raise TypeError(
-                f"{type(self).__name__}: modules is {type(modules).__name__}; expected an iterable of modules"
-            )
-        for module in modules:
+        for module in as_list(type(self).__name__, "modules", modules, "an iterable of modules"):
             self.append(module)
         return self
 
@@ -124,19 +119,15 @@ def checkpoint_sequential(functions, segments, input, *, replay="trace", verify=
     >>> len(ag.tape_memory(tape).by_segment)
     2
     """
-    if not isinstance(functions, Iterable):
-        raise TypeError(
-            f"checkpoint_sequential: functions is {type(functions).__name__}; expected a Sequential or a sequence of callables"
-        )
-    functions = list(functions)
+    expected = "a Sequential or a sequence of callables"
+    functions = as_list("checkpoint_sequential", "functions", functions, expected)
     for i, function in enumerate(functions):
         if not callable(function):
             raise TypeError(
                 f"checkpoint_sequential: functions[{i}] is {type(function).__name__}; expected something callable"
             )
-    if not isinstance(name, str):
-        raise TypeError(f"checkpoint_sequential: name is {name!r}; expected a text")
-    settings = {"replay": replay, "verify": verify, "rngs": generators(rngs)}
+    as_text("checkpoint_sequential", "name", name)
+    how = settings(replay, verify, rngs, None, "checkpoint_sequential")
     segments = as_int("checkpoint_sequential", "segments", segments, least=1)
     if segments > len(functions):
         raise ValueError(
@@ -144,7 +135,8 @@ def checkpoint_sequential(functions, segments, input, *, replay="trace", verify=
         )
     bounds = [len(functions) * i // segments for i in range(segments + 1)]
     for start, stop in pairwise(bounds):
-        input = checkpoint(_chain, functions[start:stop], input, name=f"{name}[{start}:{stop}]", **settings)
+        how["name"] = f"{name}[{start}:{stop}]"
+        input = checkpoint(_chain, functions[start:stop], input, **how)
     return input
 
 
@@ -234,10 +226,11 @@ class ModuleDict(Module):
 
     def update(self, modules):
         """Add the modules of a mapping or of pairs."""
-        pairs = list(modules.items()) if isinstance(modules, Mapping) else modules
-        if isinstance(pairs, str) or not isinstance(pairs, Iterable):
-            raise TypeError(
-                f"ModuleDict: modules is {type(modules).__name__}; expected a mapping from names to modules, or pairs"
-            )
-        for name, module in pairs:
-            self.add_module(name, module)
+        expected = "a mapping from names to modules, or pairs"
+        if isinstance(modules, str):
+            raise TypeError(f"ModuleDict: modules is a text; expected {expected}")
+        pairs = modules.items() if isinstance(modules, Mapping) else modules
+        for pair in as_list("ModuleDict", "modules", pairs, expected):
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise TypeError(f"ModuleDict: modules holds {shown(pair)}; expected {expected}")
+            self.add_module(*pair)

@@ -20,8 +20,7 @@ class Dropout(Module):
     """
 
     def __init__(self, p=0.5):
-        probability("Dropout", p)
-        self.p = p
+        self.p = probability("Dropout", p)
 
     def forward(self, input):
         """Drop values: any shape to the same shape."""

@@ -4,6 +4,7 @@ import math
 
 import agtape as ag
 from agtape._core import Tensor
+from agtape.arguments import as_number, as_word
 from agtape.nn.functional.checks import kind_of
 
 _GAINS = {
@@ -34,14 +35,7 @@ def calculate_gain(nonlinearity, param=None):
     >>> calculate_gain("relu") == 2 ** 0.5
     True
     """
-    if nonlinearity == "leaky_relu":
-        slope = 0.01 if param is None else param
-        return math.sqrt(2.0 / (1 + slope * slope))
-    if nonlinearity not in _GAINS:
-        raise ValueError(
-            f"calculate_gain: nonlinearity is {nonlinearity!r}; expected one of {', '.join(_GAINS)}, leaky_relu"
-        )
-    return _GAINS[nonlinearity]
+    return _gain("calculate_gain", nonlinearity, "param", param)
 
 
 def uniform_(tensor, a=0.0, b=1.0):
@@ -61,6 +55,7 @@ def uniform_(tensor, a=0.0, b=1.0):
     >>> bool((uniform_(ag.zeros(3), 2.0, 3.0) >= 2.0).all())
     True
     """
+    a, b = as_number("uniform_", "a", a), as_number("uniform_", "b", b)
     drawn = _drawn("uniform_", ag.rand, tensor)
     return tensor.assign_(drawn * (b - a) + a)
 
@@ -82,6 +77,7 @@ def normal_(tensor, mean=0.0, std=1.0):
     >>> normal_(ag.zeros(3), std=0.0).tolist()
     [0.0, 0.0, 0.0]
     """
+    mean, std = as_number("normal_", "mean", mean), as_number("normal_", "std", std)
     drawn = _drawn("normal_", ag.randn, tensor)
     return tensor.assign_(drawn * std + mean)
 
@@ -104,6 +100,8 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0):
     >>> trunc_normal_(ag.zeros(100)).max().item() <= 2.0
     True
     """
+    mean, std = as_number("trunc_normal_", "mean", mean), as_number("trunc_normal_", "std", std)
+    a, b = as_number("trunc_normal_", "a", a), as_number("trunc_normal_", "b", b)
     if not a < b:
         raise ValueError(f"trunc_normal_: a={a} and b={b}; expected a below b")
     value = _drawn("trunc_normal_", ag.randn, tensor) * std + mean
@@ -131,7 +129,7 @@ def constant_(tensor, val):
     [3.0, 3.0]
     """
     _check_tensor("constant_", tensor)
-    return tensor.assign_(ag.full_like(tensor, val))
+    return tensor.assign_(ag.full_like(tensor, as_number("constant_", "val", val)))
 
 
 def zeros_(tensor):
@@ -171,7 +169,7 @@ def xavier_uniform_(tensor, gain=1.0):
     >>> xavier_uniform_(ag.zeros((3, 3))).max().item() <= 1.0
     True
     """
-    bound = gain * math.sqrt(6.0 / sum(_fans("xavier_uniform_", tensor)))
+    bound = as_number("xavier_uniform_", "gain", gain) * math.sqrt(6.0 / sum(_fans("xavier_uniform_", tensor)))
     return uniform_(tensor, -bound, bound)
 
 
@@ -192,6 +190,7 @@ def xavier_normal_(tensor, gain=1.0):
     >>> xavier_normal_(ag.zeros((3, 3))).shape
     (3, 3)
     """
+    gain = as_number("xavier_normal_", "gain", gain)
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans("xavier_normal_", tensor))))
 
 
@@ -240,6 +239,14 @@ def kaiming_normal_(tensor, a=0.0, mode="fan_in", nonlinearity="leaky_relu"):
     return normal_(tensor, 0.0, _kaiming_std("kaiming_normal_", tensor, a, mode, nonlinearity))
 
 
+def _gain(op, nonlinearity, name, slope):
+    """`calculate_gain`, under the name of whoever asks; `name` is that of the slope."""
+    slope = as_number(op, name, 0.01 if slope is None else slope)
+    if as_word(op, "nonlinearity", nonlinearity, (*_GAINS, "leaky_relu")) == "leaky_relu":
+        return math.sqrt(2.0 / (1 + slope * slope))
+    return _GAINS[nonlinearity]
+
+
 def _drawn(op, draw, tensor):
     """Random numbers of a floating tensor's shape; float32 for the 16-bit types, which are rounded to at the end."""
     _check_tensor(op, tensor)
@@ -265,7 +272,7 @@ def _fans(op, tensor):
 
 
 def _kaiming_std(op, tensor, a, mode, nonlinearity):
-    if mode not in ("fan_in", "fan_out"):
-        raise ValueError(f"{op}: mode is {mode!r}; expected 'fan_in' or 'fan_out'")
+    as_word(op, "mode", mode, ("fan_in", "fan_out"))
+    gain = _gain(op, nonlinearity, "a", a)
     fan_in, fan_out = _fans(op, tensor)
-    return calculate_gain(nonlinearity, a) / math.sqrt(fan_in if mode == "fan_in" else fan_out)
+    return gain / math.sqrt(fan_in if mode == "fan_in" else fan_out)

@@ -3,7 +3,7 @@
 import math
 
 import agtape as ag
-from agtape.arguments import as_int
+from agtape.arguments import as_flag, as_int, as_place
 from agtape.nn import functional as F
 from agtape.nn import init
 from agtape.nn.functional.checks import as_tensor
@@ -33,11 +33,10 @@ class Linear(Module):
     def __init__(self, in_features, out_features, bias=True, dtype=None, device=None):
         in_features = as_int("Linear", "in_features", in_features, least=0)
         out_features = as_int("Linear", "out_features", out_features, least=0)
+        bias, place = as_flag("Linear", "bias", bias), as_place("Linear", dtype, device)
         self.in_features, self.out_features = in_features, out_features
-        self.weight = Parameter(ag.empty((out_features, in_features), dtype=dtype, device=device))
-        self.register_parameter(
-            "bias", Parameter(ag.empty((out_features,), dtype=dtype, device=device)) if bias else None
-        )
+        self.weight = Parameter(ag.empty((out_features, in_features), **place))
+        self.register_parameter("bias", Parameter(ag.empty((out_features,), **place)) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self):
@@ -86,7 +85,7 @@ class Embedding(Module):
                 )
             padding_idx %= num_embeddings
         self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
-        self.weight = Parameter(ag.empty((num_embeddings, embedding_dim), dtype=dtype, device=device))
+        self.weight = Parameter(ag.empty((num_embeddings, embedding_dim), **as_place("Embedding", dtype, device)))
         self.reset_parameters()
 
     def reset_parameters(self):

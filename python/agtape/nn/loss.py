@@ -1,19 +1,16 @@
 """Owns the loss layers: each calls the function in `nn.functional` with the settings it was made with."""
 
-from agtape.arguments import as_int
+from agtape.arguments import as_int, as_number, as_word
 from agtape.nn import functional as F
+from agtape.nn.functional.checks import REDUCTIONS
 from agtape.nn.module import Module
-
-_REDUCTIONS = ("mean", "sum", "none")
 
 
 class _Loss(Module):
     """A loss with a reduction."""
 
     def __init__(self, reduction="mean"):
-        if reduction not in _REDUCTIONS:
-            raise ValueError(f"{type(self).__name__}: reduction is {reduction!r}; expected 'mean', 'sum' or 'none'")
-        self.reduction = reduction
+        self.reduction = as_word(type(self).__name__, "reduction", reduction, REDUCTIONS)
 
     def extra_repr(self):
         return f"reduction={self.reduction!r}"
@@ -74,7 +71,7 @@ class HuberLoss(_Loss):
 
     def __init__(self, reduction="mean", delta=1.0):
         super().__init__(reduction)
-        self.delta = delta
+        self.delta = as_number("HuberLoss", "delta", delta)
 
     def forward(self, input, target):
         """Compare input and target, of equal shape."""
@@ -128,7 +125,7 @@ class CrossEntropyLoss(_Loss):
         super().__init__(reduction)
         self.register_buffer("weight", weight)
         self.ignore_index = None if ignore_index is None else as_int("CrossEntropyLoss", "ignore_index", ignore_index)
-        self.label_smoothing = label_smoothing
+        self.label_smoothing = as_number("CrossEntropyLoss", "label_smoothing", label_smoothing)
 
     def forward(self, input, target):
         """Compare logits (N, C, ...) with labels (N, ...) or probabilities (N, C, ...)."""

@@ -5,6 +5,7 @@ from collections import OrderedDict
 import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
+from agtape.arguments import as_flag, as_place, as_text
 from agtape.nn import state, tree_view
 
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
@@ -28,7 +29,8 @@ def Parameter(data, requires_grad=True, dtype=None, device=None):
     >>> ag.nn.Parameter([1.0, 2.0]).requires_grad
     True
     """
-    p = ag.param(data, dtype=dtype, device=device)
+    requires_grad = as_flag("Parameter", "requires_grad", requires_grad)
+    p = ag.param(data, **as_place("Parameter", dtype, device))
     return p if requires_grad else p.requires_grad_(False)
 
 
@@ -145,6 +147,7 @@ class Module:
         >>> list(m.state_dict())
         ['steps']
         """
+        persistent = as_flag("register_buffer", "persistent", persistent)
         self._check_entry("register_buffer", name, tensor)
         self._put("_buffers", name, tensor)
         (self._unsaved_buffers.discard if persistent else self._unsaved_buffers.add)(name)
@@ -194,7 +197,7 @@ class Module:
         >>> [n for n, _ in ag.nn.Sequential(ag.nn.ReLU()).named_modules()]
         ['', '0']
         """
-        seen, stack = set(), [(prefix, self)]
+        seen, stack = set(), [(as_text("named_modules", "prefix", prefix), self)]
         while stack:
             name, module = stack.pop()
             if id(module) in seen:
@@ -223,21 +226,25 @@ class Module:
         >>> [n for n, _ in ag.nn.Sequential(ag.nn.Linear(2, 3)).named_parameters()]
         ['0.weight', '0.bias']
         """
-        return self._named("_parameters", prefix, recurse)
+        return self._named("named_parameters", "_parameters", prefix, recurse)
 
     def parameters(self, recurse=True):
         """Yield the parameters of this module and those below it; a shared one once."""
-        return (p for _, p in self._named("_parameters", "", recurse))
+        return (p for _, p in self._named("parameters", "_parameters", "", recurse))
 
     def named_buffers(self, prefix="", recurse=True):
         """Yield `(dotted name, tensor)` for the buffers of this module and those below it; a shared one once."""
-        return self._named("_buffers", prefix, recurse)
+        return self._named("named_buffers", "_buffers", prefix, recurse)
 
     def buffers(self, recurse=True):
         """Yield the buffers of this module and those below it; a shared one once."""
-        return (b for _, b in self._named("_buffers", "", recurse))
+        return (b for _, b in self._named("buffers", "_buffers", "", recurse))
 
-    def _named(self, registry, prefix, recurse):
+    def _named(self, op, registry, prefix, recurse):
+        """The entries of a registry: checked at the call, walked when they are asked for."""
+        return self._entries(registry, as_text(op, "prefix", prefix), as_flag(op, "recurse", recurse))
+
+    def _entries(self, registry, prefix, recurse):
         seen = set()
         for base, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
             for name, tensor in module.__dict__[registry].items():
@@ -266,8 +273,7 @@ class Module:
         Raises:
             TypeError: mode is not a bool.
         """
-        if not isinstance(mode, bool):
-            raise TypeError(f"train: mode is {type(mode).__name__}; expected a bool")
+        mode = as_flag("train", "mode", mode)
         for module in self.modules():
             object.__setattr__(module, "training", mode)
         return self
@@ -278,12 +284,14 @@ class Module:
 
     def requires_grad_(self, requires_grad=True):
         """Say for every parameter here and below whether it wants a gradient; returns this module."""
+        requires_grad = as_flag("requires_grad_", "requires_grad", requires_grad)
         for p in self.parameters():
             p.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none=True):
         """Drop the gradients of all parameters; with `set_to_none=False` set those that exist to zero."""
+        set_to_none = as_flag("zero_grad", "set_to_none", set_to_none)
         for p in self.parameters():
             if set_to_none:
                 p.grad = None
@@ -309,8 +317,9 @@ class Module:
         """
         if target is not None:
             dtype, device = (target, device) if state.is_dtype(target) else (dtype, target)
-        if dtype is not None and not state.is_floating(dtype):
+        if dtype is not None and not state.is_floating(dtype := _core.dtype_of(dtype, "to")):
             raise TypeError(f"to: dtype {dtype} is not floating; expected float16, bfloat16, float32 or float64")
+        device = None if device is None else _core.device_named(device, "to")
         for tensor in [*self.parameters(), *self.buffers()]:
             value = tensor.detach()
             if dtype is not None and state.is_floating(tensor.dtype):
@@ -337,6 +346,7 @@ class Module:
         >>> list(ag.nn.LayerNorm(2).state_dict())
         ['weight', 'bias']
         """
+        as_text("state_dict", "prefix", prefix)
         return OrderedDict((prefix + name, tensor.detach()) for name, tensor in state.saved_tensors(self))
 
     def load_state_dict(self, state_dict, strict=True):
@@ -359,7 +369,7 @@ class Module:
         >>> a.load_state_dict(b.state_dict())
         LoadResult(missing_keys=[], unexpected_keys=[])
         """
-        return state.load(self, state_dict, strict)
+        return state.load(self, state_dict, as_flag("load_state_dict", "strict", strict))
 
     # -- display --
 

@@ -1,7 +1,7 @@
 """Owns the normalization layers: LayerNorm, RMSNorm and the batch norms."""
 
 import agtape as ag
-from agtape.arguments import as_int, as_ints
+from agtape.arguments import as_flag, as_int, as_ints, as_number, as_place
 from agtape.nn import functional as F
 from agtape.nn.functional.checks import as_tensor
 from agtape.nn.module import Module, Parameter
@@ -29,11 +29,12 @@ class LayerNorm(Module):
 
     def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True, dtype=None, device=None):
         self.normalized_shape = as_ints("LayerNorm", "normalized_shape", normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
-        weight = bias_vector = None
+        self.eps, bias = as_number("LayerNorm", "eps", eps), as_flag("LayerNorm", "bias", bias)
+        self.elementwise_affine = elementwise_affine = as_flag("LayerNorm", "elementwise_affine", elementwise_affine)
+        weight, bias_vector, place = None, None, as_place("LayerNorm", dtype, device)
         if elementwise_affine:
-            weight = Parameter(ag.ones(self.normalized_shape, dtype=dtype, device=device))
-            bias_vector = Parameter(ag.zeros(self.normalized_shape, dtype=dtype, device=device)) if bias else None
+            weight = Parameter(ag.ones(self.normalized_shape, **place))
+            bias_vector = Parameter(ag.zeros(self.normalized_shape, **place)) if bias else None
         self.register_parameter("weight", weight)
         self.register_parameter("bias", bias_vector)
 
@@ -66,8 +67,10 @@ class RMSNorm(Module):
 
     def __init__(self, normalized_shape, eps=None, elementwise_affine=True, dtype=None, device=None):
         self.normalized_shape = as_ints("RMSNorm", "normalized_shape", normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
-        weight = Parameter(ag.ones(self.normalized_shape, dtype=dtype, device=device)) if elementwise_affine else None
+        self.eps = None if eps is None else as_number("RMSNorm", "eps", eps)
+        self.elementwise_affine = elementwise_affine = as_flag("RMSNorm", "elementwise_affine", elementwise_affine)
+        place = as_place("RMSNorm", dtype, device)
+        weight = Parameter(ag.ones(self.normalized_shape, **place)) if elementwise_affine else None
         self.register_parameter("weight", weight)
 
     def forward(self, input):
@@ -107,16 +110,20 @@ class BatchNorm(Module):
     def __init__(
         self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True, dtype=None, device=None
     ):
-        self.num_features = num_features = as_int(type(self).__name__, "num_features", num_features, least=0)
-        self.eps, self.momentum = eps, momentum
-        self.affine, self.track_running_stats = affine, track_running_stats
-        place = {"dtype": dtype, "device": device}
+        op = type(self).__name__
+        self.num_features = num_features = as_int(op, "num_features", num_features, least=0)
+        self.eps = as_number(op, "eps", eps)
+        self.momentum = None if momentum is None else as_number(op, "momentum", momentum)
+        self.affine = affine = as_flag(op, "affine", affine)
+        self.track_running_stats = as_flag(op, "track_running_stats", track_running_stats)
+        track_running_stats = self.track_running_stats
+        place = as_place(op, dtype, device)
         self.register_parameter("weight", Parameter(ag.ones((num_features,), **place)) if affine else None)
         self.register_parameter("bias", Parameter(ag.zeros((num_features,), **place)) if affine else None)
         self.register_buffer("running_mean", ag.zeros((num_features,), **place) if track_running_stats else None)
         self.register_buffer("running_var", ag.ones((num_features,), **place) if track_running_stats else None)
         self.register_buffer(
-            "num_batches_tracked", ag.zeros((), dtype="int64", device=device) if track_running_stats else None
+            "num_batches_tracked", ag.zeros((), dtype="int64", device=place["device"]) if track_running_stats else None
         )
 
     def forward(self, input):

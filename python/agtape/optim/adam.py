@@ -2,6 +2,7 @@
 
 import agtape as ag
 from agtape import _core
+from agtape.arguments import as_float, shown
 from agtape.optim.optimizer import Optimizer
 
 
@@ -33,12 +34,11 @@ class Adam(Optimizer):
     def _check_settings(self, group):
         super()._check_settings(group)
         betas = group["betas"]
-        if (
-            not isinstance(betas, (tuple, list))
-            or len(betas) != 2
-            or not all(hasattr(b, "__float__") and 0 <= b < 1 for b in betas)
-        ):
-            raise ValueError(f"{self._name()}: betas is {betas!r}; expected two numbers from 0 to below 1")
+        expected = "two numbers from 0 to below 1"
+        if not isinstance(betas, (tuple, list)):
+            raise TypeError(f"{self._name()}: betas is {shown(betas)}; expected {expected}")
+        if len(betas) != 2 or not all(0 <= as_float(self._name(), "one of betas", b) < 1 for b in betas):
+            raise ValueError(f"{self._name()}: betas is {betas!r}; expected {expected}")
 
     def _first_state(self, group):
         new = [p for p in group["params"] if p not in self.state and _core.resident_grad(p) is not None]

@@ -2,8 +2,9 @@
 
 import math
 from bisect import bisect_right
+from collections.abc import Mapping
 
-from agtape.arguments import as_int, as_ints
+from agtape.arguments import as_float, as_int, as_ints, as_list
 from agtape.optim.optimizer import Optimizer
 
 
@@ -52,7 +53,14 @@ class LRScheduler:
 
     def load_state_dict(self, state_dict):
         """Take the state from a state dict and set the rates."""
-        self.last_epoch, self.base_lrs = state_dict["last_epoch"], list(state_dict["base_lrs"])
+        op = f"{type(self).__name__}.load_state_dict"
+        missing = [key for key in ("last_epoch", "base_lrs") if key not in _mapping(op, state_dict)]
+        if missing:
+            raise ValueError(f"{op}: the state dict lacks {missing}; expected what state_dict() returned")
+        rates = as_list(op, "'base_lrs'", state_dict["base_lrs"], "a list of numbers")
+        if len(rates) != len(self.optimizer.param_groups):
+            raise ValueError(f"{op}: {len(rates)} rates; expected {len(self.optimizer.param_groups)}, one per group")
+        self.last_epoch, self.base_lrs = as_int(op, "'last_epoch'", state_dict["last_epoch"]), rates
         self._apply()
 
     def _apply(self):
@@ -82,7 +90,7 @@ class LambdaLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def rate(self, base_lr, epoch):
-        return base_lr * self.lr_lambda(epoch)
+        return base_lr * as_float("LambdaLR", "what lr_lambda returned", self.lr_lambda(epoch))
 
 
 class StepLR(LRScheduler):
@@ -100,7 +108,8 @@ class StepLR(LRScheduler):
     """
 
     def __init__(self, optimizer, step_size, gamma=0.1, last_epoch=-1):
-        self.step_size, self.gamma = as_int("StepLR", "step_size", step_size, least=1), gamma
+        self.step_size = as_int("StepLR", "step_size", step_size, least=1)
+        self.gamma = as_float("StepLR", "gamma", gamma)
         super().__init__(optimizer, last_epoch)
 
     def rate(self, base_lr, epoch):
@@ -123,7 +132,8 @@ class CosineAnnealingLR(LRScheduler):
     """
 
     def __init__(self, optimizer, T_max, eta_min=0.0, last_epoch=-1):
-        self.T_max, self.eta_min = as_int("CosineAnnealingLR", "T_max", T_max, least=1), eta_min
+        self.T_max = as_int("CosineAnnealingLR", "T_max", T_max, least=1)
+        self.eta_min = as_float("CosineAnnealingLR", "eta_min", eta_min)
         super().__init__(optimizer, last_epoch)
 
     def rate(self, base_lr, epoch):
@@ -146,6 +156,8 @@ class LinearLR(LRScheduler):
 
     def __init__(self, optimizer, start_factor=1.0 / 3, end_factor=1.0, total_iters=5, last_epoch=-1):
         total_iters = as_int("LinearLR", "total_iters", total_iters)
+        start_factor = as_float("LinearLR", "start_factor", start_factor)
+        end_factor = as_float("LinearLR", "end_factor", end_factor)
         if not 0 < start_factor <= 1 or not 0 <= end_factor <= 1 or total_iters < 1:
             raise ValueError(
                 f"LinearLR: factors {start_factor!r}, {end_factor!r} and total_iters {total_iters!r}; expected factors "
@@ -179,8 +191,7 @@ class SequentialLR(LRScheduler):
 
     def __init__(self, optimizer, schedulers, milestones, last_epoch=-1):
         milestones = as_ints("SequentialLR", "milestones", milestones)
-        if not isinstance(schedulers, (tuple, list)):
-            raise TypeError(f"SequentialLR: schedulers is {type(schedulers).__name__}; expected a list of schedules")
+        schedulers = as_list("SequentialLR", "schedulers", schedulers, "a list of schedules")
         if len(milestones) != len(schedulers) - 1 or list(milestones) != sorted(milestones):
             raise ValueError(
                 f"SequentialLR: {len(schedulers)} schedules and milestones {milestones!r}; expected rising milestones, one "
@@ -199,3 +210,9 @@ class SequentialLR(LRScheduler):
         scheduler = self.schedulers[index]
         scheduler.last_epoch = self.last_epoch - start
         scheduler._apply()
+
+
+def _mapping(op, state_dict):
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(f"{op}: the state dict is {type(state_dict).__name__}; expected a dict")
+    return state_dict

@@ -1,11 +1,12 @@
 """Owns `Optimizer`: parameter groups, state, saving and loading; each optimizer adds its own update."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
+from agtape.arguments import as_flag, as_float, as_list, shown
 
 
 class Optimizer:
@@ -36,11 +37,9 @@ class Optimizer:
             raise TypeError(
                 f"{self._name()}: params is one {type(params).__name__}; expected an iterable (put it in a list)"
             )
-        if not isinstance(params, Iterable):
-            raise TypeError(
-                f"{self._name()}: params is {type(params).__name__}; expected an iterable of leaves or of groups"
-            )
-        groups = list(params)
+        groups = as_list(
+            self._name(), "params", params, "an iterable of leaves, such as model.parameters(), or of groups"
+        )
         if not groups:
             raise ValueError(f"{self._name()}: params is empty; expected at least one leaf")
         if not isinstance(groups[0], dict):
@@ -74,11 +73,9 @@ class Optimizer:
             )
         group = {**self.defaults, **param_group}
         given = group["params"]
-        if not isinstance(given, (Tensor, Iterable)):
-            raise TypeError(
-                f"{self._name()}: a group's params is {type(given).__name__}; expected a leaf or an iterable of them"
-            )
-        group["params"] = [given] if isinstance(given, Tensor) else list(given)
+        if not isinstance(given, Tensor):
+            given = as_list(self._name(), "a group's params", given, "a leaf or an iterable of them")
+        group["params"] = [given] if isinstance(given, Tensor) else given
         seen = {id(p) for g in self.param_groups for p in g["params"]}
         for p in group["params"]:
             self._check_param(p, seen)
@@ -92,6 +89,7 @@ class Optimizer:
         >>> import agtape as ag
         >>> ag.optim.SGD([ag.param([1.0])], lr=0.1).zero_grad()
         """
+        set_to_none = as_flag("zero_grad", "set_to_none", set_to_none)
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none:
@@ -175,12 +173,14 @@ class Optimizer:
         """
         self._require("the state dict", state_dict, ("state", "param_groups"))
         self._require("'state'", state_dict["state"], ())
-        saved = list(state_dict["param_groups"])
+        op = f"{self._name()}.load_state_dict"
+        saved = as_list(op, "'param_groups'", state_dict["param_groups"], "a list of dicts")
         for i, group in enumerate(saved):
             self._require(f"group {i}", group, ("params",))
+        saved = [{**g, "params": as_list(op, "a group's params", g["params"], "a list of numbers")} for g in saved]
         own, given = [len(g["params"]) for g in self.param_groups], [len(g["params"]) for g in saved]
         if own != given:
-            raise ValueError(f"{self._name()}.load_state_dict: groups of {given} parameters were given; expected {own}")
+            raise ValueError(f"{op}: groups of {given} parameters were given; expected {own}")
         for i, group in enumerate(saved):
             self._require(f"group {i}", group, self.defaults)
         by_number = dict(zip((n for g in saved for n in g["params"]), self._all_params()))
@@ -233,7 +233,9 @@ class Optimizer:
 
     def _check_param(self, p, seen):
         if not isinstance(p, Tensor):
-            raise TypeError(f"{self._name()}: a parameter is {type(p).__name__}; expected a tensor")
+            raise TypeError(
+                f"{self._name()}: a parameter is {type(p).__name__}; expected a tensor (model.parameters() gives them)"
+            )
         if not p.is_leaf:
             raise ValueError(f"{self._name()}: a parameter was computed by recorded ops; expected a leaf")
         if not str(p.dtype).startswith(("float", "bfloat")):
@@ -245,12 +247,14 @@ class Optimizer:
 
     def _check_settings(self, group):
         """Raise on an impossible setting; optimizers add their own checks."""
-        for name in ("lr", "weight_decay", "eps", "momentum"):
-            value = group.get(name, 0)
-            if not hasattr(value, "__float__"):
-                raise TypeError(f"{self._name()}: {name} is {value!r}; expected a number that is not negative")
-            if not value >= 0:
-                raise ValueError(f"{self._name()}: {name} is {value!r}; expected a number that is not negative")
+        for name in ("lr", "weight_decay", "eps", "momentum", "dampening"):
+            value = as_float(self._name(), name, group.get(name, 0.0))
+            if not value >= 0 and name != "dampening":
+                given = shown(group[name])
+                raise ValueError(f"{self._name()}: {name} is {given}; expected a number that is not negative")
+        for name in ("maximize", "nesterov"):
+            if name in group:
+                group[name] = as_flag(self._name(), name, group[name])
 
     def _name(self):
         return type(self).__name__

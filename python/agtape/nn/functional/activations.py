@@ -1,7 +1,7 @@
 """Owns the activation functions."""
 
 import agtape as ag
-from agtape.arguments import as_int
+from agtape.arguments import as_int, as_number
 from agtape.nn.functional.checks import as_tensor, one_axis
 
 
@@ -61,7 +61,7 @@ def leaky_relu(input, negative_slope=0.01):
     [-1.0, 2.0]
     """
     input = as_tensor("leaky_relu", "input", input)
-    return ag.where(input > 0, input, input * negative_slope)
+    return ag.where(input > 0, input, input * as_number("leaky_relu", "negative_slope", negative_slope))
 
 
 def elu(input, alpha=1.0):
@@ -81,7 +81,7 @@ def elu(input, alpha=1.0):
     >>> ag.nn.functional.elu(ag.tensor([0.0, 2.0])).tolist()
     [0.0, 2.0]
     """
-    input = as_tensor("elu", "input", input)
+    input, alpha = as_tensor("elu", "input", input), as_number("elu", "alpha", alpha)
     is_positive = input > 0
     # expm1 sees no positive value, whose exponential could overflow and turn the unused branch's gradient into NaN.
     return ag.where(is_positive, input, ag.expm1(ag.where(is_positive, 0.0, input)) * alpha)
@@ -164,6 +164,7 @@ def softplus(input, beta=1.0, threshold=20.0):
     >>> ag.nn.functional.softplus(ag.tensor([100.0])).tolist()
     [100.0]
     """
+    beta, threshold = as_number("softplus", "beta", beta), as_number("softplus", "threshold", threshold)
     if beta == 1.0 and threshold == 20.0:
         return ag.softplus(input)  # beyond 20 the two differ by less than 2.1e-9
     if beta == 0:

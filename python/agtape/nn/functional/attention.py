@@ -4,7 +4,8 @@ import math
 
 import agtape as ag
 from agtape import _core
-from agtape.nn.functional.checks import as_tensor, kind_of
+from agtape.arguments import as_flag, as_number
+from agtape.nn.functional.checks import as_tensor, kind_of, probability
 from agtape.nn.functional.dropouts import dropout
 
 # What a masked score becomes: finite, so that a row with every position masked gives zeros and not NaN.
@@ -39,6 +40,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     """
     op = "scaled_dot_product_attention"
     query, key, value = as_tensor(op, "query", query), as_tensor(op, "key", key), as_tensor(op, "value", value)
+    dropout_p = probability(op, dropout_p, "dropout_p")
     weights = attention_weights(query, key, attn_mask, is_causal, scale)
     if dropout_p:
         weights = dropout(weights, dropout_p)
@@ -71,7 +73,10 @@ def attention_weights(query, key, attn_mask=None, is_causal=False, scale=None):
         scores = query @ key.transpose(-2, -1)
     except (ValueError, IndexError):
         raise _misfit(query, key) from None
-    scale = 1 / math.sqrt(query.shape[-1] or 1) if scale is None else scale
+    if scale is None:
+        scale = 1 / math.sqrt(query.shape[-1] or 1)
+    scale = as_number("scaled_dot_product_attention", "scale", scale)
+    is_causal = as_flag("scaled_dot_product_attention", "is_causal", is_causal)
     if is_causal and attn_mask is not None:
         raise ValueError(
             "scaled_dot_product_attention: attn_mask and is_causal=True were both given; expected one of them"

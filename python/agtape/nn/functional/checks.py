@@ -4,10 +4,12 @@ import numpy as np
 
 import agtape as ag
 from agtape._core import Tensor
+from agtape.arguments import as_number, as_word
 
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
 _INTEGERS = frozenset(("uint8", "int32", "int64"))
 _kinds = {}
+REDUCTIONS = ("mean", "sum", "none")
 
 
 def kind_of(dtype):
@@ -44,10 +46,14 @@ def as_indices(op, name, value, limit, like, ignored=None):
         if kind_of(value.dtype) != "int":
             raise TypeError(f"{op}: {name} is {value.dtype}; expected integers")
         return value, False
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{op}: {name} is {type(value).__name__}; expected integers ({error})") from error
     if array.dtype.kind not in "iu":
         if array.size or array.dtype.kind not in "f":
-            raise TypeError(f"{op}: {name} holds {array.dtype}; expected integers")
+            given = f"is {type(value).__name__}" if array.dtype.kind == "O" else f"holds {array.dtype}"
+            raise TypeError(f"{op}: {name} {given}; expected integers")
         array = array.astype(np.int64)
     wrong = (array < 0) | (array >= limit)
     is_clean = not wrong.any() and not (ignored is not None and (array == ignored).any())
@@ -77,9 +83,9 @@ def reduce(op, values, reduction):
         return values.mean()
     if reduction == "sum":
         return values.sum()
-    if reduction == "none":
-        return values
-    raise ValueError(f"{op}: reduction is {reduction!r}; expected 'mean', 'sum' or 'none'")
+    # What is none of them raises here.
+    as_word(op, "reduction", reduction, REDUCTIONS)
+    return values
 
 
 def one_axis(op, dim, axis, default):
@@ -91,7 +97,9 @@ def one_axis(op, dim, axis, default):
     return axis
 
 
-def probability(op, p):
-    """Raise unless p is a number in [0, 1]."""
-    if not isinstance(p, (int, float)) or not 0 <= p <= 1:
-        raise ValueError(f"{op}: p is {p!r}; expected a number from 0 to 1")
+def probability(op, p, name="p"):
+    """A number in [0, 1], as it was given."""
+    number = as_number(op, name, p)
+    if not 0 <= number <= 1:
+        raise ValueError(f"{op}: {name} is {number!r}; expected a number from 0 to 1")
+    return number

@@ -2,7 +2,7 @@
 
 import agtape as ag
 from agtape import _core
-from agtape.arguments import as_int
+from agtape.arguments import as_int, as_number
 from agtape.nn.functional.checks import as_indices, as_tensor, kind_of, reduce
 
 
@@ -31,6 +31,7 @@ def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="m
     """
     input = as_tensor("cross_entropy", "input", input)
     axis = _class_axis("cross_entropy", input)
+    label_smoothing = as_number("cross_entropy", "label_smoothing", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise ValueError(f"cross_entropy: label_smoothing is {label_smoothing!r}; expected a number from 0 to 1")
     target_dtype = getattr(target, "dtype", None)

@@ -1,6 +1,7 @@
 """Owns the dropout function."""
 
 import agtape as ag
+from agtape.arguments import as_flag
 from agtape.nn.functional.checks import as_tensor, probability
 
 
@@ -22,9 +23,9 @@ def dropout(input, p=0.5, training=True):
     >>> ag.nn.functional.dropout(ag.ones(3), p=0.5, training=False).tolist()
     [1.0, 1.0, 1.0]
     """
-    probability("dropout", p)
+    p = probability("dropout", p)
     input = as_tensor("dropout", "input", input)
-    if not training or p == 0:
+    if not as_flag("dropout", "training", training) or p == 0:
         return input
     is_kept = ag.rand(tuple(input.shape), device=input.device) >= p
     return ag.where(is_kept, input * (1 / (1 - p) if p < 1 else 0.0), 0.0)

@@ -1,6 +1,7 @@
 """Owns the loss functions that compare real numbers: mse, l1, huber, binary cross-entropy with logits."""
 
 import agtape as ag
+from agtape.arguments import as_number
 from agtape.nn.functional.checks import as_tensor, kind_of, reduce, same_shape
 
 
@@ -73,6 +74,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     >>> ag.nn.functional.huber_loss(ag.tensor([0.0, 0.0]), ag.tensor([1.0, 3.0])).item()
     1.5
     """
+    delta = as_number("huber_loss", "delta", delta)
     if not delta > 0:
         raise ValueError(f"huber_loss: delta is {delta!r}; expected a positive number")
     input = as_tensor("huber_loss", "input", input)

@@ -2,7 +2,7 @@
 
 import agtape as ag
 from agtape import _core
-from agtape.arguments import as_ints
+from agtape.arguments import as_flag, as_ints, as_number
 from agtape.nn.functional.checks import as_tensor, tensor_or_none
 
 
@@ -80,6 +80,8 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     [[-1.0], [1.0]]
     """
     input, weight, bias = _operands("batch_norm", input, weight, bias)
+    training, eps = as_flag("batch_norm", "training", training), as_number("batch_norm", "eps", eps)
+    momentum = as_number("batch_norm", "momentum", momentum)
     for name, t in (("running_mean", running_mean), ("running_var", running_var)):
         tensor_or_none("batch_norm", name, t)
     if input.ndim < 2:

@@ -2,7 +2,7 @@
 
 import agtape as ag
 from agtape._core import Tensor
-from agtape.arguments import as_int, as_ints
+from agtape.arguments import as_int, as_ints, as_number
 from agtape.nn.functional.checks import as_indices, as_tensor, kind_of
 
 
@@ -122,6 +122,7 @@ def normalize(input, p=2.0, dim=1, eps=1e-12, *, axis=None):
     True
     """
     input = as_tensor("normalize", "input", input)
+    p, eps = as_number("normalize", "p", p), as_number("normalize", "eps", eps)
     if not p > 0:
         raise ValueError(f"normalize: p is {p!r}; expected a positive number")
     where = _axes("normalize", dim, axis)
@@ -154,7 +155,7 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8, *, axis=None):
     >>> ag.nn.functional.cosine_similarity(ag.tensor([[1.0, 0.0]]), ag.tensor([[0.0, 1.0]])).tolist()
     [0.0]
     """
-    where = _axes("cosine_similarity", dim, axis)
+    where, eps = _axes("cosine_similarity", dim, axis), as_number("cosine_similarity", "eps", eps)
     x1, x2 = as_tensor("cosine_similarity", "x1", x1), as_tensor("cosine_similarity", "x2", x2)
     if x1.shape != x2.shape:
         # Before the lengths are taken: an axis of size 1 counts as often as the other tensor's is long.
