@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from jax.test_util import check_vjp
+from pool_bytes import active, class_bytes
 
 
 def t(*values):
@@ -203,3 +204,56 @@ def test_U01_misuse_is_named():
         ag.vjp(square, t(1.0))[1]((t(1.0), t(1.0)))
     # nothing above left a tape open
     assert ag.grad(square)(t(3.0)).tolist() == [6.0]
+
+
+def held_bytes(step):
+    """Bytes that what 20 calls return keeps alive, and nothing else of them."""
+    kept, before = [], active()
+    for _ in range(20):
+        kept.append(step())
+    ag.eval(*kept)
+    return active() - before
+
+
+def test_T07_T15_results_keep_only_themselves_alive():
+    """Not the values that the gradient was computed from: a list of losses is common."""
+    p = ag.param(np.ones(100_000, np.float32))
+    ones = ag.ones(100_000)
+    ag.eval(p, ones)
+    loss = lambda a: (ag.exp(a) * a).sum()  # noqa: E731
+    steps = {
+        "value": lambda: ag.value_and_grad(loss)(p)[0],
+        "aux": lambda: ag.value_and_grad(lambda a: (loss(a), {"mean": [a.mean()]}), has_aux=True)(p)[0][1]["mean"][0],
+        "vjp": lambda: ag.vjp(loss, p)[0],
+        "vjp aux": lambda: ag.vjp(lambda a: (loss(a), a.mean()), p, has_aux=True)[2],
+        "jvp": lambda: ag.jvp(loss, (p,), (ones,))[0],
+        "tangent": lambda: ag.jvp(loss, (p,), (ones,))[1],
+        "nested": lambda: ag.value_and_grad(lambda a: (ag.grad(loss)(a) ** 2).sum())(p)[0],
+    }
+    for name, step in steps.items():
+        assert held_bytes(step) == 20 * class_bytes(4), name
+
+
+def test_T07_results_are_plain_where_no_tape_is_open_and_recorded_where_one_is():
+    square = lambda a: (a * a).sum()  # noqa: E731
+    p = ag.param([3.0])
+    value, _ = ag.value_and_grad(square)(p)
+    result, _ = ag.vjp(square, p)
+    for plain in (value, result, ag.jvp(square, (p,), (ag.ones(1),))[0]):
+        with ag.grad_tape():
+            (scaled,) = ag.grad(lambda a, plain=plain: (a * plain).sum())(p)
+            total = (p * plain).sum()
+        total.backward()
+        assert (scaled.item(), p.grad.tolist()) == (9.0, [9.0])
+        p.grad = None
+    with ag.grad_tape():
+        value, slope = ag.value_and_grad(square)(p)
+        total = value + slope.sum()
+    total.backward()
+    assert p.grad.tolist() == [8.0]
+
+
+def test_T07_a_leaf_in_aux_is_the_leaf():
+    p = ag.param([3.0])
+    (_, (leaf,)), _ = ag.value_and_grad(lambda a: ((a * p).sum(), (p,)), has_aux=True)(ag.tensor([1.0]))
+    assert leaf is p

@@ -6,7 +6,7 @@ import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
 from agtape.arguments import as_flag, as_ints, shown
-from agtape.tree import flatten
+from agtape.tree import flatten, tree_map
 
 _FLOATS = frozenset(("float16", "bfloat16", "float32", "float64"))
 
@@ -23,7 +23,8 @@ def value_and_grad(fn, argnums=0, has_aux=False):
     Returns:
         A function with the arguments of `fn` that returns `(value, gradient)`, or `((value, aux), gradient)`. The gradient
         has the structure and shapes of the argument (a tuple of them if `argnums` is a tuple): zeros where the value does
-        not depend on a tensor, `None` in place of what is not a floating tensor.
+        not depend on a tensor, `None` in place of what is not a floating tensor. Value, aux and gradient are recorded on
+        the tapes that are open outside the call; without one they keep nothing else alive.
 
     Raises:
         TypeError: an argument holds no floating tensor, or the result is not a floating scalar.
@@ -42,7 +43,7 @@ def value_and_grad(fn, argnums=0, has_aux=False):
     def wrapped(*args, **kwargs):
         picked = [_pick("grad", args, i) for i in positions]
         outermost = not _core.is_recording()
-        with ag.grad_tape():
+        with ag.grad_tape() as tape:
             sources, built = _watch("grad", picked)
             call_args = list(args)
             for i, value in zip(positions, built):
@@ -53,7 +54,7 @@ def value_and_grad(fn, argnums=0, has_aux=False):
             grads = _core.gradient([value], [None], sources.flat, False, True)
         grads = sources.restore(grads)
         if outermost:
-            _core.eval_pending()
+            value, aux = _free((value, aux), tape)
         grads = grads[0] if is_one else tuple(grads)
         return ((value, aux), grads) if has_aux else (value, grads)
 
@@ -111,11 +112,14 @@ def vjp(fn, *primals, has_aux=False):
     """
     _check_function("vjp", fn)
     has_aux = as_flag("vjp", "has_aux", has_aux)
+    outermost = not _core.is_recording()
     with ag.grad_tape() as tape:
         sources, built = _watch("vjp", primals)
         result = fn(*built)
         result, aux = _split_aux("vjp", result) if has_aux else (result, None)
         outs, _ = flatten(result)
+    if outermost:
+        result, aux = tree_map(_plain, (result, aux))
 
     def vjp_fn(cotangent, tape=tape):  # the default argument keeps the tape alive as long as this function
         cots = _match("vjp", outs, cotangent)
@@ -155,7 +159,7 @@ def jvp(fn, primals, tangents):
     _check_function("jvp", fn)
     primals, tangents = _as_tuple(primals), _as_tuple(tangents)
     outermost = not _core.is_recording()
-    with ag.grad_tape():
+    with ag.grad_tape() as tape:
         sources, built = _watch("jvp", primals)
         directions = sources.align("jvp", tangents)
         result = fn(*built)
@@ -169,9 +173,7 @@ def jvp(fn, primals, tangents):
             pushed = _core.gradient([p for p, _ in pairs], [d for _, d in pairs], cots, False, True)
     by_output = iter(pushed)
     derivative = build([_tangent_of(o, by_output) for o in outs])
-    if outermost:
-        _core.eval_pending()
-    return result, derivative
+    return _free((result, derivative), tape) if outermost else (result, derivative)
 
 
 def hvp(fn, primals, vectors):
@@ -198,7 +200,7 @@ def hvp(fn, primals, vectors):
     _check_function("hvp", fn)
     args, directions = _as_tuple(primals), _as_tuple(vectors)
     outermost = not _core.is_recording()
-    with ag.grad_tape():
+    with ag.grad_tape() as tape:
         sources, built = _watch("hvp", args)
         vecs = sources.align("hvp", directions)
         value = fn(*built)
@@ -210,8 +212,20 @@ def hvp(fn, primals, vectors):
             products = _core.gradient([s for s, _ in pairs], [v for _, v in pairs], sources.flat, False, True)
     products = sources.restore(products)
     if outermost:
-        _core.eval_pending()
+        products = _free(products, tape)
     return tuple(products) if isinstance(primals, tuple) else products[0]
+
+
+def _free(results, tape):
+    """Compute what is pending and let go of what the tape recorded; returns the results as tensors that no tape recorded."""
+    results = tree_map(_plain, results)
+    _core.eval_pending()
+    tape.clear()
+    return results
+
+
+def _plain(leaf):
+    return leaf.detach() if isinstance(leaf, Tensor) and not leaf.is_leaf else leaf
 
 
 def _in_scope(scope, function):

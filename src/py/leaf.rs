@@ -108,8 +108,14 @@ pub fn resident_grad(leaf: &Bound<'_, PyTensor>) -> Option<PyTensor> {
     leaf.get().resident_grad()
 }
 
+/// Whether a tensor is one that can be trained: a leaf that requires a gradient, or did once and is frozen.
+#[pyfunction]
+pub fn is_trainable(t: &PyTensor) -> bool {
+    t.variable().is_some()
+}
+
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    functions!(m; resident_grad);
+    functions!(m; resident_grad, is_trainable);
     Ok(())
 }

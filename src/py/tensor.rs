@@ -131,6 +131,9 @@ fn leaves(op: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<Arc<Variable>>> {
         list.push(leaf(&item?)?);
         check_count(op, "inputs", list.len())?;
     }
+    if list.is_empty() {
+        return Err(PyValueError::new_err(format!("{op}: inputs is empty; expected {EXPECTED}, or None for all")));
+    }
     Ok(list)
 }
 

@@ -240,6 +240,11 @@ class Optimizer:
             raise ValueError(f"{self._name()}: a parameter was computed by recorded ops; expected a leaf")
         if not str(p.dtype).startswith(("float", "bfloat")):
             raise ValueError(f"{self._name()}: a parameter is {p.dtype}; expected a floating dtype")
+        if not _core.is_trainable(p):
+            raise ValueError(
+                f"{self._name()}: a parameter of shape {tuple(p.shape)} never required a gradient, so that it would never "
+                "change; expected a leaf made by ag.param, or requires_grad_() before"
+            )
         if id(p) in seen:
             raise ValueError(
                 f"{self._name()}: a parameter of shape {tuple(p.shape)} was given twice; expected each once"
