@@ -21,6 +21,10 @@ class Odd:
 
 # One row a bad call: what is called, the exception's class, and words of its message in their order.
 # First the op, then what was given, then what was expected.
+def schedule():
+    return ag.optim.lr_scheduler.StepLR(ag.optim.SGD([ag.param([1.0])]), 2)
+
+
 SHAPES = [
     ("add", lambda: t(2, 3) + t(4), ValueError, ["add", "[2, 3]", "[4]", "broadcast"]),
     ("multiply", lambda: ag.multiply(t(2), t(3)), ValueError, ["multiply", "[2]", "[3]"]),
@@ -133,6 +137,17 @@ INDICES = [
 
 TYPES = [
     ("string", lambda: ag.tensor("abc"), TypeError, ["tensor", "<U3", "booleans"]),
+    ("ragged", lambda: ag.tensor([[1.0], [1.0, 2.0]]), TypeError, ["tensor", "list", "equal lengths"]),
+    ("ragged parameter", lambda: ag.param([[1.0], [1.0, 2.0]]), TypeError, ["param", "list", "equal lengths"]),
+    ("ragged operand", lambda: t(2) + [[1.0], [1.0, 2.0]], TypeError, ["add", "list", "equal lengths"]),
+    ("set", lambda: ag.tensor({1, 2}), TypeError, ["tensor", "set", "nested sequences"]),
+    ("generator", lambda: ag.param(i for i in range(3)), TypeError, ["param", "generator", "nested sequences"]),
+    ("large unsigned", lambda: t(2) + np.array([2**64 - 1], np.uint64), ValueError, ["add", str(2**64 - 1), "int64"]),
+    ("rand", lambda: ag.rand(2, dtype="int64"), TypeError, ["rand", "int64", "float"]),
+    ("randn", lambda: ag.randn(2, dtype="int64"), TypeError, ["randn", "int64", "float"]),
+    ("labels of nothing", lambda: F.cross_entropy(t(2, 3), None), TypeError, ["cross_entropy", "NoneType", "integers"]),
+    ("ragged labels", lambda: F.nll_loss(t(2, 3), [[0], [1, 2]]), TypeError, ["nll_loss", "list", "integers"]),
+    ("no function", lambda: ag.grad(3), TypeError, ["grad", "fn", "3", "function"]),
     ("none", lambda: ag.tensor(None), TypeError, ["tensor", "NoneType|object"]),
     ("object", lambda: ag.exp(Odd()), TypeError, ["exp", "Odd", "tensor"]),
     ("dict", lambda: ag.sum({}), TypeError, ["sum", "dict", "tensor"]),
@@ -201,6 +216,12 @@ PLACES = [
     ("diff of a number", lambda: ag.diff(1.5), ValueError, ["diff", "axis -1", "0 dimension", "expected"]),
     ("diff of an object", lambda: ag.diff(Odd()), TypeError, ["diff", "Odd", "tensor"]),
     ("searchsorted", lambda: ag.searchsorted(Odd(), t(2)), TypeError, ["searchsorted", "Odd", "tensor"]),
+    ("low norm", lambda: ag.nn.clip_grad_norm_([t(2)], -1.0), ValueError, ["clip_grad", "-1.0", "not negative"]),
+    ("model for leaves", lambda: ag.optim.SGD(ag.nn.ReLU()), TypeError, ["SGD", "ReLU", "parameters()"]),
+    ("schedule's state", lambda: schedule().load_state_dict({}), ValueError, ["StepLR", "last_epoch", "state_dict()"]),
+    ("float of many", lambda: float(t(2)), ValueError, ["float", "one element", "[2]", "reduce"]),
+    ("into a smaller one", lambda: t(2).__iadd__(t(3, 2)), ValueError, ["+=", "[3, 2]", "[2]", "broadcasts"]),
+    ("ragged rows", lambda: ag.data.TensorDataset([[1], [2, 3]]), TypeError, ["TensorDataset", "array 0", "equal"]),
     ("learning rate", lambda: ag.optim.SGD([ag.param([1.0])], lr=-1.0), ValueError, ["SGD", "lr", "-1"]),
     ("linear", lambda: ag.nn.Linear(3, 4)(t(2, 5)), ValueError, ["linear", "5", "3"]),
     ("layer_norm", lambda: F.layer_norm(t(2, 3), (4,)), ValueError, ["layer_norm", "(2, 3)", "(4,)"]),

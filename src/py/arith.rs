@@ -96,9 +96,11 @@ fn in_place(name: &'static str, kind: BinaryKind, slf: &Bound<'_, PyTensor>, b: 
     let b = b.beside(name, a.dtype())?;
     let y = binary(kind, &a, &b)?;
     if y.shape() != a.shape() {
-        let (had, given) = (a.shape(), b.shape());
-        let message =
-            format!("{name}: the tensor has shape {had:?} and the value {given:?}; expected one that broadcasts to the tensor's");
+        let message = format!(
+            "{name}: the result has shape {:?}, the tensor {:?}; expected a value that broadcasts to the tensor's shape",
+            y.shape(),
+            a.shape()
+        );
         return Err(PyValueError::new_err(message));
     }
     PyTensor::update(slf, y)

@@ -148,7 +148,9 @@ fn host_array<'py>(obj: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 fn no_dtype(obj: &Bound<'_, PyAny>, array: &Bound<'_, PyUntypedArray>) -> PyErr {
     let dtype = array.dtype();
     match dtype.kind() {
-        b'O' => wrong_type("tensor", obj, "an array, a number or nested sequences of numbers"),
+        b'O' if obj.cast::<PyUntypedArray>().is_err() => {
+            wrong_type("tensor", obj, "an array, a number or nested sequences of numbers")
+        }
         _ => PyTypeError::new_err(format!(
             "tensor: cannot hold an array of dtype {dtype}; expected booleans, integers or floats up to 64 bits"
         )),

@@ -113,7 +113,7 @@ def test_train_eval_requires_grad_and_apply():
     seen = []
     net.apply(lambda m: seen.append(type(m).__name__))
     assert seen == ["Linear", "BatchNorm1d", "Linear", "Net"]
-    with pytest.raises(TypeError, match="train: mode is .yes.; expected True or False"):
+    with pytest.raises(TypeError, match="train: mode is 'yes'; expected True or False"):
         net.train("yes")
 
 
