@@ -206,6 +206,10 @@ def planned_against_process():
             lambda plain: (plain["planned"] + plain["fixed"]) // 2,
         ),
         "values of eight times a weight's size, no budget": ("large", lambda _: 0),
+        "values of eight times a weight's size, a third of the activations": (
+            "large",
+            lambda plain: (plain["planned"] + 2 * plain["fixed"]) // 3,
+        ),
     }
     found = None
     for way, (name, budget_of) in ways.items():

@@ -38,7 +38,7 @@ impl Budget {
         BUDGETS.fetch_add(1, Relaxed);
         for device in pooled_devices() {
             let mut pools = pools(device).lock();
-            let room = bytes.saturating_sub(pools.stats().active + pools.spare());
+            let room = bytes.saturating_sub(pools.stats().active + pools.stuck());
             pools.within(Some(room), |_| ());
         }
         let active = pools(Device::CPU).lock().stats().active;
@@ -60,17 +60,17 @@ impl Budget {
         self.is_refused.load(Relaxed)
     }
 
-    /// Bytes of a device that count against it now, with what is reserved beside the parts of buffers. On another thread than the tape's everything does, since nobody can tell whose it is.
+    /// Bytes of a device that count against it now, with what lies beside the parts of buffers and cannot go back. On another thread than the tape's everything does, since nobody can tell whose it is.
     pub fn held(&self, device: Device) -> usize {
-        let (active, spare) = {
+        let (active, stuck) = {
             let pools = pools(device).lock();
-            (pools.stats().active, pools.spare())
+            (pools.stats().active, pools.stuck())
         };
         if !device.is_cpu() || std::thread::current().id() != self.thread {
-            return active + spare;
+            return active + stuck;
         }
         // What other threads had made by the opening may have ended since.
-        spare + active.min((self.offset + own_bytes()).max(0) as usize)
+        stuck + active.min((self.offset + own_bytes()).max(0) as usize)
     }
 }
 

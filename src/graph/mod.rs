@@ -1,5 +1,6 @@
 //! The graph: nodes as recipes with cached values, and who still needs them.
 mod budget;
+mod buffer;
 mod custom;
 mod drop;
 mod log;
@@ -14,6 +15,7 @@ mod storage;
 mod variable;
 
 pub use budget::{Budget, GivenUp, Obeying, go_on_obeying, is_any_limited, limiting_tapes, obey};
+pub use buffer::{Buffer, Label, MAPPED_BYTES, mapped_bytes, set_memory_limit};
 pub use custom::CustomRule;
 pub use log::Log;
 pub use node::{Node, Out, Spec, Stage, State, Tensor, Value, next_id};
@@ -27,7 +29,6 @@ pub use record::{
 pub use saved::Saved;
 pub use segment::{Figures, HeldValue, Segment, work};
 pub use storage::{
-    Buffer, DevicePools, Label, Storage, borrowed_storage, describe, mapped_bytes, new_storage, persistent_storage,
-    pooled_devices, pools, set_memory_limit, with_holders,
+    DevicePools, Storage, borrowed_storage, describe, new_storage, persistent_storage, pooled_devices, pools, with_holders,
 };
 pub use variable::{Variable, are_gradients_resident, set_default_gradients_resident, set_gradients_resident};

@@ -1,15 +1,19 @@
 //! Planning under a budget: several rules for what to drop are tried, and the cheapest plan that fits is taken.
+use super::arena::FEW;
 use super::flow::Flow;
 use super::lend::Lending;
 use super::lower::{Lowered, Temp, lower};
-use super::place::{Placement, place_tightly};
+use super::place::{Placement, can_keep_in_common, highest, place_tightly};
 use super::prepare::prepare;
-use super::program::Program;
+use super::program::{Input, Program};
 use super::rebuild::{Rule, Way, schedule};
 use super::refine::refine;
+use super::share::LEAST_PART;
 use super::vary::Variations;
 use super::{Kept, Launch, Loc, Operand, PlanOptions};
 use crate::backend::Prepared;
+use crate::backend::kind::BinaryKind;
+use crate::backend::op::Op;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::{Node, TapeCore, is_any_limited, limiting_tapes};
@@ -131,7 +135,7 @@ pub(super) struct Planner<'a> {
     /// Its kernels.
     pub prepared: Vec<Arc<Prepared>>,
     flow: Flow,
-    /// Without lending, and with it where much can be lent.
+    /// Without lending, and with it where much can be lent: all that large kept values take, where they may lie in common memory.
     lendings: Vec<Lending>,
     /// Bytes of what outlives the plan.
     kept: usize,
@@ -143,11 +147,16 @@ impl<'a> Planner<'a> {
         let mut plain = lower(program, options, true)?;
         let prepared = prepare(program, &mut plain)?;
         let flow = Flow::new(program, &plain, options.deterministic);
-        let kept = place_tightly(program, &plain, 0).buffers.iter().sum();
+        let placement = place_tightly(program, &plain, 0, None);
+        let kept = placement.buffers.iter().sum();
         let is_kept = |t: &u32| flow.is_kept[*t as usize];
         let lent: Vec<(u32, usize)> =
             (0..plain.temps.len() as u32).filter(is_kept).map(|t| (t, class_bytes(plain.temps[t as usize].bytes))).collect();
-        let lendings = std::iter::once(Lending::none(&flow)).chain(Lending::new(&flow, &lent)).collect();
+        let is_common = 2 * plain.temps.len() <= FEW && can_keep_in_common(program.device) && !adds_to_leaves(program, &plain);
+        // What is made before most is alive, such as a network's output, is held for other reasons than gradients are.
+        let common = if is_common { Lending::in_common(&flow, &lent, highest(&placement.steps)) } else { None };
+        let most = common.or_else(|| Lending::new(&flow, &lent));
+        let lendings = std::iter::once(Lending::none(&flow)).chain(most).collect();
         Ok(Planner { program, plain, prepared, flow, lendings, kept })
     }
 
@@ -278,10 +287,22 @@ impl<'a> Planner<'a> {
 
     fn candidate(&self, origin: Vec<u32>, lending: &Lending) -> Candidate {
         let lowered = in_order(&self.plain, &origin);
-        let placement = place_tightly(self.program, &lowered, lending.small);
+        // Launches run first in the order of the program.
+        let common_from = lending.common_after.and_then(|after| origin.iter().position(|&l| l > after)).map(|step| step as u32);
+        let placement = place_tightly(self.program, &lowered, lending.small, common_from);
         let work = self.work(&origin);
         Candidate { lowered, placement, origin, work }
     }
+}
+
+/// Whether a large value that outlives the plan is a sum with a value that existed before, as gradients are that are accumulated: then two
+/// sets of them take turns from plan to plan, and the common memory of the last plan, in which they would lie, could not serve the next.
+fn adds_to_leaves(program: &Program, plain: &Lowered) -> bool {
+    plain.kept.iter().any(|kept| {
+        let is_large = matches!(kept.loc, Loc::Temp(t) if plain.temps[t as usize].bytes >= LEAST_PART);
+        let is_sum = matches!(program.nodes[kept.node as usize].op, Op::Binary(BinaryKind::Add));
+        is_large && is_sum && program.inputs[kept.node as usize].iter().any(|input| matches!(input, Input::Leaf(_)))
+    })
 }
 
 /// The lowered program with its launches in another order, some of them several times: each reads what was made last before it.

@@ -1,6 +1,8 @@
 //! Lending: what a plan keeps has its buffer from the first launch, and until the kept value is written there, temporaries may lie in it.
 use super::flow::Flow;
 use super::place::{FOREVER, Slot};
+use super::share::LEAST_PART;
+use crate::graph::MAPPED_BYTES;
 
 /// Pairs of temporaries and buffers looked at for one placement; beyond, nothing is lent.
 const MANY: usize = 16 << 20;
@@ -11,6 +13,8 @@ const LITTLE: usize = 32;
 pub(super) struct Lending {
     /// Bytes up to which a value is small; 0 if nothing is lent.
     pub small: usize,
+    /// The launch after which large kept values have no buffers of their own, but lie in common memory with others.
+    pub common_after: Option<u32>,
     /// Bytes lent while each launch of the program and what is rebuilt for it runs.
     pub bytes: Vec<usize>,
 }
@@ -18,7 +22,7 @@ pub(super) struct Lending {
 impl Lending {
     /// Nothing is lent.
     pub fn none(flow: &Flow) -> Lending {
-        Lending { small: 0, bytes: vec![0; flow.reads.len()] }
+        Lending { small: 0, common_after: None, bytes: vec![0; flow.reads.len()] }
     }
 
     /// To values of the size for which most is lent; `None` if that is little. `kept` are the kept temporaries with their bytes.
@@ -42,18 +46,33 @@ impl Lending {
             start = end;
         }
         let (_, small) = best.filter(|&(used, _)| used > all / LITTLE)?;
-        let mut bytes = vec![0; flow.reads.len()];
-        for &(t, kept_bytes) in kept {
-            // The launch before the one that makes it is the last for which it is lent.
-            if let Some(last) = (flow.maker[t as usize] as usize).checked_sub(1) {
-                bytes[last] += kept_bytes / small * small;
-            }
-        }
-        for s in (1..bytes.len()).rev() {
-            bytes[s - 1] += bytes[s];
-        }
-        Some(Lending { small, bytes })
+        Some(Lending { small, common_after: None, bytes: lent(flow, kept.iter().map(|&(t, bytes)| (t, bytes / small * small))) })
     }
+
+    /// To values of any size: those of the kept ones that are made after a launch lie in common memory from then on. `None` if that is
+    /// little.
+    pub fn in_common(flow: &Flow, kept: &[(u32, usize)], after: u32) -> Option<Lending> {
+        let late = kept.iter().copied().filter(|&(t, bytes)| bytes >= LEAST_PART && flow.maker[t as usize] > after);
+        let all: usize = flow.bytes.iter().sum();
+        let common: usize = late.clone().map(|(_, bytes)| bytes).sum();
+        let lending = || Lending { small: usize::MAX, common_after: Some(after), bytes: lent(flow, late) };
+        (common >= MAPPED_BYTES && common > all / LITTLE).then(lending)
+    }
+}
+
+/// What is lent while each launch runs, by temporaries that are made later and lend so many bytes each.
+fn lent(flow: &Flow, kept: impl Iterator<Item = (u32, usize)>) -> Vec<usize> {
+    let mut lent = vec![0; flow.reads.len()];
+    for (t, bytes) in kept {
+        // The launch before the one that makes it is the last for which it is lent.
+        if let Some(last) = (flow.maker[t as usize] as usize).checked_sub(1) {
+            lent[last] += bytes;
+        }
+    }
+    for s in (1..lent.len()).rev() {
+        lent[s - 1] += lent[s];
+    }
+    lent
 }
 
 /// Where an ending slot lies in the buffer of a kept one: the kept slot, and the offset.

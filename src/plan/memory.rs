@@ -5,7 +5,7 @@ use crate::backend::{cpu, gpu};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::{Buffer, DevicePools, describe, pools};
-use crate::pool::ScopeId;
+use crate::pool::{ScopeId, WholeId};
 use std::sync::Arc;
 
 /// Units of work of the average launch from which telling the pools at every launch costs nothing that could be measured.
@@ -19,13 +19,13 @@ enum LeafPlace {
     Gpu(Arc<gpu::Buffer>, usize),
 }
 
-/// Where each leaf and each of the plan's buffers is.
+/// Where each leaf and each of the plan's buffers is, those that temporaries share last.
 pub(super) struct Memory {
     device: Device,
     leaves: Vec<LeafPlace>,
     pub buffers: Vec<Option<Buffer>>,
-    /// What temporaries share.
-    pages: Vec<Buffer>,
+    /// Those that have parts now.
+    wholes: Vec<(u32, WholeId)>,
 }
 
 // SAFETY: a run has its buffers to itself and shares leaves for reading; the plan orders its launches one after the other.
@@ -48,7 +48,7 @@ impl Memory {
                 false => LeafPlace::Gpu(leaf.value.storage.gpu(&pools)?, offset),
             });
         }
-        let mut memory = Memory { device, leaves, buffers: Vec::with_capacity(plan.buffers.len()), pages: Vec::new() };
+        let mut memory = Memory { device, leaves, buffers: Vec::new(), wholes: Vec::new() };
         let taken = pools.within(room, |pools| memory.take(pools, plan));
         if let Err(error) = taken {
             memory.give_back(&mut pools, plan);
@@ -60,13 +60,14 @@ impl Memory {
     }
 
     fn take(&mut self, pools: &mut DevicePools, plan: &Plan) -> Result<()> {
+        self.buffers.reserve(plan.buffers.len() + 1);
         for &bytes in &plan.buffers {
             let buffer = pools.take_buffer(bytes);
             self.buffers.push(Some(buffer.map_err(|error| describe(pools, error, "evaluation"))?));
         }
         for bytes in plan.pages() {
             let page = pools.take_exact(bytes);
-            self.pages.push(page.map_err(|error| describe(pools, error, "evaluation"))?);
+            self.buffers.push(Some(page.map_err(|error| describe(pools, error, "evaluation"))?));
         }
         Ok(())
     }
@@ -103,7 +104,7 @@ impl Memory {
             Loc::Temp(t) => match plan.places[t as usize] {
                 Place::Leaf(l) => Home::Leaf(l),
                 Place::Arena(offset) => {
-                    let page = self.pages.get(offset / plan.page).ok_or(Error::Internal("plan: a common buffer is gone"))?;
+                    let page = self.buffer((plan.buffers.len() + offset / plan.page) as u32)?;
                     Home::Buffer(page, offset % plan.page)
                 }
                 Place::Buffer(b) => Home::Buffer(self.buffer(b)?, 0),
@@ -114,25 +115,24 @@ impl Memory {
     }
 
     fn buffer(&self, at: u32) -> Result<&Buffer> {
-        self.buffers[at as usize].as_ref().ok_or(Error::Internal("plan: a buffer is gone"))
+        self.buffers.get(at as usize).and_then(Option::as_ref).ok_or(Error::Internal("plan: a buffer is gone"))
     }
 
-    /// A part of a buffer, for a storage of its own.
+    /// A part of a buffer, for a storage of its own. What else lay in it is there no more.
     pub fn part(&mut self, pools: &mut DevicePools, plan: &Plan, at: u32, offset: usize, bytes: usize) -> Result<Buffer> {
-        let place = &mut self.buffers[at as usize];
-        let whole = match place.take() {
-            Some(buffer) if buffer.is_part() => buffer,
-            Some(buffer) => {
-                let bytes = plan.buffers[at as usize];
-                pools.begin_parting(bytes);
-                buffer.into_part(bytes)?
+        let whole = match self.wholes.iter().find(|&&(buffer, _)| buffer == at) {
+            Some(&(_, whole)) => whole,
+            None => {
+                let buffer = self.buffers.get_mut(at as usize).and_then(Option::take);
+                let buffer = buffer.ok_or(Error::Internal("plan: a buffer is gone"))?;
+                let common = (at as usize).checked_sub(plan.buffers.len());
+                let all = common.map_or_else(|| plan.buffers.get(at as usize).copied(), |page| plan.pages().nth(page));
+                let whole = pools.begin_parting(all.unwrap_or(0), common.is_some(), buffer);
+                self.wholes.push((at, whole));
+                whole
             }
-            None => return Err(Error::Internal("plan: a buffer is gone")),
         };
-        let part = whole.part_at(offset)?;
-        *place = Some(whole);
-        pools.begin_part(bytes);
-        Ok(part)
+        pools.begin_part(whole, offset, bytes).ok_or(Error::Internal("plan: a part beyond its buffer"))
     }
 
     /// An operand as a CPU kernel sees it.
@@ -152,16 +152,15 @@ impl Memory {
     }
 
     fn give_back(self, pools: &mut DevicePools, plan: &Plan) {
-        for (buffer, &bytes) in self.buffers.into_iter().zip(&plan.buffers) {
+        let own = plan.buffers.iter().map(|&bytes| (bytes, false));
+        for (buffer, (bytes, is_exact)) in self.buffers.into_iter().zip(own.chain(plan.pages().map(|bytes| (bytes, true)))) {
             match buffer {
-                Some(buffer) if buffer.is_part() => pools.end_parting(buffer),
+                Some(page) if is_exact => pools.give_exact(bytes, page),
                 Some(buffer) => pools.give_buffer(bytes, buffer),
                 None => {}
             }
         }
-        for (page, bytes) in self.pages.into_iter().zip(plan.pages()) {
-            pools.give_exact(bytes, page);
-        }
+        pools.end_parting(self.wholes.into_iter().map(|(_, whole)| whole));
     }
 }
 

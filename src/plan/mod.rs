@@ -106,7 +106,8 @@ pub(crate) enum Place {
     Arena(usize),
     /// So many bytes into a buffer of the plan whose own value is written later.
     Lent { buffer: u32, offset: usize },
-    /// So many bytes into a buffer of the plan in which values that outlive it lie beside each other: a part of so many bytes.
+    /// So many bytes into a buffer of the plan, the common one after all others, in which values that outlive it lie beside each other: a part
+    /// of so many bytes.
     Part { buffer: u32, offset: usize, bytes: usize },
     /// The storage of a leaf that nobody else needs: written in place.
     Leaf(u32),

@@ -1,12 +1,13 @@
 //! Placement: how long every temporary lives, which ones take over the memory of others, and the buffers that all lie in.
-use super::arena::offsets;
+use super::arena::{FEW, offsets};
 use super::lend::{Lent, lend};
 use super::lower::{Lowered, Temp};
 use super::program::{Program, in_place};
-use super::share::{At, Sharing, share};
+use super::share::{At, LEAST_PART, Sharing, share};
 use super::{Kept, Launch, Loc, Place, Step};
 use crate::backend::{Kernel, gpu};
 use crate::device::Device;
+use crate::graph::{MAPPED_BYTES, pools};
 use crate::layout::Layout;
 use crate::pool::class_bytes;
 use smallvec::SmallVec;
@@ -128,32 +129,44 @@ fn better_sharing(slots: &[Slot], lent: Vec<Lent>, sharing: Sharing, highest: u3
     best
 }
 
+/// Whether kept temporaries may lie in common memory with others, where they hold no more than their own bytes after the plan.
+pub(super) fn can_keep_in_common(device: Device) -> bool {
+    device.is_cpu() && pools(device).lock().gives_back()
+}
+
 /// Places them in as little memory as can be: a buffer each for what is kept, in which what has at most `small` bytes may lie before, and
-/// offsets in common memory for the rest.
-pub(super) fn place_tightly(program: &Program, lowered: &Lowered, small: usize) -> Placement {
+/// offsets in common memory for the rest. What is large and kept and made from launch `common_from` on is there too, if that is given; then
+/// nothing lies in what is kept before.
+pub(super) fn place_tightly(program: &Program, lowered: &Lowered, small: usize, common_from: Option<u32>) -> Placement {
     let slots = Slots::new(program, lowered);
     let mut in_common = match program.device.is_cpu() {
         true => slots.slots.clone(),
         false => whole_steps(&slots.slots, BINDING_STEP),
     };
-    let lent = lend(&in_common, small);
+    let lent = if common_from.is_some() { vec![None; in_common.len()] } else { lend(&in_common, small) };
+    let is_late = |slot: &Slot| slot.bytes >= LEAST_PART && common_from.is_some_and(|from| slot.from >= from);
+    let late: usize = in_common.iter().filter(|slot| slot.to == FOREVER && is_late(slot)).map(|slot| slot.bytes).sum();
+    let shares = late >= MAPPED_BYTES && in_common.len() <= FEW;
     let mut buffers = Vec::new();
     let mut of_slot = vec![0; slots.slots.len()];
     for (s, slot) in slots.slots.iter().enumerate() {
-        if slot.to == FOREVER {
+        if slot.to == FOREVER && !(shares && is_late(slot)) {
             of_slot[s] = buffers.len() as u32;
             buffers.push(slot.bytes);
+            in_common[s].bytes = 0;
         } else if lent[s].is_some() {
-            in_common[s].to = FOREVER;
+            in_common[s].bytes = 0;
         }
     }
-    let ending: Vec<Slot> = in_common.iter().filter(|slot| slot.to != FOREVER).copied().collect();
-    let least = peak(&steps(&ending, lowered.launches.len()));
+    let least = peak(&steps(&in_common, lowered.launches.len()));
     let page = page_bytes(program.device);
     let (offsets, arena) = offsets(&in_common, least, page);
-    slots.placement(lowered, buffers, (arena, page), |s| match (lent[s], slots.slots[s].to) {
+    let common = buffers.len() as u32;
+    slots.placement(lowered, buffers, (arena, page), |s| match (lent[s], slots.slots[s]) {
         (Some((kept, offset)), _) => Place::Lent { buffer: of_slot[kept as usize], offset },
-        (None, FOREVER) => Place::Buffer(of_slot[s]),
+        (None, Slot { to: FOREVER, .. }) if in_common[s].bytes == 0 => Place::Buffer(of_slot[s]),
+        // On the host the common memory is one buffer.
+        (None, Slot { to: FOREVER, bytes, .. }) => Place::Part { buffer: common, offset: offsets[s], bytes },
         (None, _) => Place::Arena(offsets[s]),
     })
 }
@@ -287,7 +300,7 @@ fn bytes_of(size: usize, layout: &Layout) -> usize {
 }
 
 /// The step at which the running sum is highest.
-fn highest(steps: &[Step]) -> u32 {
+pub(super) fn highest(steps: &[Step]) -> u32 {
     let mut live = 0;
     let mut best = (0, 0);
     for (s, step) in steps.iter().enumerate() {
@@ -348,7 +361,8 @@ pub(super) mod tests {
                 prop_assert!(whole.bytes >= slot.bytes && (slot.to != FOREVER || whole.bytes == slot.bytes));
                 prop_assert!(place.is_none_or(|(_, offset)| offset % BINDING_STEP == 0));
             }
-            prop_assert!(offsets(&whole, 0, 4096).0.iter().all(|offset| offset % BINDING_STEP == 0));
+            let ending: Vec<Slot> = whole.iter().filter(|slot| slot.to != FOREVER).copied().collect();
+            prop_assert!(offsets(&ending, 0, 4096).0.iter().all(|offset| offset % BINDING_STEP == 0));
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Buffers that slots have one after the other, each of one size class, and larger ones in which kept slots lie beside each other.
 use super::lend::Lent;
 use super::place::{FOREVER, Slot};
+use crate::graph::MAPPED_BYTES;
 use std::collections::BTreeMap;
 
-/// Bytes from which a slot may be a part of a buffer: as long as it lives it holds all of that.
-const LEAST_PART: usize = 64 << 10;
+/// Bytes from which a slot may be a part of a buffer: size classes are multiples of the system's pages then, so that what lies beside it
+/// can go back.
+pub(super) const LEAST_PART: usize = 64 << 10;
 /// Parts that a buffer has at most.
 const MOST_PARTS: usize = 64;
 
@@ -94,7 +96,8 @@ impl Buffers {
         }
         // The class of which as many as fit leave the smallest part.
         let left = |class: usize| (class % bytes) as f64 / class as f64;
-        let larger = self.free.range_mut(bytes + 1..=bytes.saturating_mul(MOST_PARTS)).filter(|(_, list)| !list.is_empty());
+        let classes = MAPPED_BYTES.max(bytes + 1)..=MAPPED_BYTES.max(bytes.saturating_mul(MOST_PARTS));
+        let larger = self.free.range_mut(classes).filter(|(_, list)| !list.is_empty());
         let least = larger.min_by(|(a, _), (b, _)| left(**a).total_cmp(&left(**b)));
         match least.and_then(|(&class, list)| Some((class, list.pop()?))) {
             Some((class, buffer)) => {
@@ -118,8 +121,8 @@ mod tests {
 
         #[test]
         fn test_b04_what_lives_together_in_shared_buffers_lies_apart(slots in any_slots(9, 20, 3), launch in 0u32..40) {
-            // So large that kept ones may be parts.
-            let slots: Vec<Slot> = slots.iter().map(|s| Slot { bytes: s.bytes * 1024, ..*s }).collect();
+            // So large that kept ones may be parts, and others may have them.
+            let slots: Vec<Slot> = slots.iter().map(|s| Slot { bytes: s.bytes * 8192, ..*s }).collect();
             let (none, guests) = (vec![None; slots.len()], lend(&slots, usize::MAX));
             for (lent, beside) in [(&none, None), (&guests, None), (&none, Some(launch)), (&guests, Some(launch))] {
                 let sharing = share(&slots, lent, beside);
@@ -145,14 +148,14 @@ mod tests {
 
     #[test]
     fn test_b04_kept_slots_lie_beside_each_other_where_a_larger_one_was() {
-        const KIB: usize = 1 << 10;
+        const KIB: usize = 2 << 10;
         let brief = |from, to, kib| Slot { bytes: kib * KIB, from, to };
         let kept = |from, kib| Slot { bytes: kib * KIB, from, to: FOREVER };
-        let slots = [brief(0, 3, 512), brief(1, 2, 512), kept(1, 192), kept(3, 192), kept(4, 192), kept(5, 192), kept(6, 32)];
+        let slots = [brief(0, 3, 512), brief(1, 2, 512), kept(1, 192), kept(3, 192), kept(4, 192), kept(5, 192), kept(6, 16)];
         let lent = vec![None; slots.len()];
-        assert_eq!(share(&slots, &lent, None).total(), (2 * 512 + 4 * 192 + 32) * KIB);
+        assert_eq!(share(&slots, &lent, None).total(), (2 * 512 + 4 * 192 + 16) * KIB);
         let sharing = share(&slots, &lent, Some(1));
-        assert_eq!(sharing.total(), (2 * 512 + 192 + 32) * KIB);
+        assert_eq!(sharing.total(), (2 * 512 + 192 + 16) * KIB);
         let parts: Vec<_> = sharing.homes.iter().map(|at| at.part).collect();
         assert_eq!(parts, [None, None, None, Some(0), Some(192 * KIB), Some(0), None]);
         assert_eq!(sharing.homes[3].buffer, sharing.homes[4].buffer);

@@ -12,7 +12,7 @@ impl<A: Allocator> Pools<A> {
         Stats {
             active: total.active,
             peak: total.peak,
-            cached: self.cache.cached_bytes(),
+            cached: self.free_bytes(),
             reserved: self.reserved,
             generation: self.resets,
         }
@@ -26,7 +26,7 @@ impl<A: Allocator> Pools<A> {
         let kept = self.meters.of(PoolKind::Persistent).active.min(self.reserved);
         let (cached, reserved, generation) = match kind {
             PoolKind::Persistent => (0, kept, self.pools.first().map_or(0, |pool| pool.generation)),
-            PoolKind::Pass => (self.cache.cached_bytes(), self.reserved - kept, self.newest_pass.1),
+            PoolKind::Pass => (self.free_bytes(), self.reserved - kept, self.newest_pass.1),
         };
         Stats { active: meter.active, peak: meter.peak, cached, reserved, generation }
     }
@@ -98,11 +98,11 @@ impl<A: Allocator> Pools<A> {
         self.meters.close_scope(id).unwrap_or(self.meters.total().active)
     }
 
-    /// Frees the cached buffers and says how many bytes they had.
+    /// Frees the cached buffers, and what lies beside parts, and says how many bytes they had.
     pub fn trim(&mut self) -> usize {
         let bytes = self.cache.trim();
         self.reserved = self.reserved.saturating_sub(bytes);
-        bytes
+        bytes + self.give_back_spare(usize::MAX)
     }
 
     /// The largest storages with their bytes, largest first.

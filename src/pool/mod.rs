@@ -17,5 +17,6 @@ pub use cache::BufferCache;
 pub use error::PoolError;
 pub use handle::{Handle, PoolId, PoolKind};
 pub use owners::{Allocator, Pools, Returned};
+pub use parts::WholeId;
 pub use size_class::{class_bytes, class_index, largest_class};
 pub use stats::{ScopeId, Stats, own_bytes};

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::cache::BufferCache;
 use super::error::PoolError;
 use super::handle::{POOL_INDEX_BITS, POOL_INDEX_MASK, PoolId, PoolKind, kind_of};
+use super::parts::{WholeId, Wholes};
 use super::size_class::class_bytes;
 use super::slots::Slots;
 use super::stats::{Meter, Meters, Shared};
@@ -22,6 +23,21 @@ pub trait Allocator {
 
     /// What becomes of a buffer whose storage has ended.
     fn returned(&self, buffer: Self::Buffer) -> Returned<Self::Buffer>;
+
+    /// The part of a buffer that begins so many bytes into it, if buffers like it can have parts.
+    fn part(&self, whole: &Self::Buffer, id: WholeId, offset: usize) -> Option<Self::Buffer>;
+
+    /// Whether bytes beside the parts of a buffer can go back to the system while the parts stay.
+    fn gives_back(&self) -> bool;
+
+    /// Gives bytes of a buffer back to the system, which is asked for them again when they are touched next; whether it could.
+    fn give_back(&self, whole: &Self::Buffer, offset: usize, bytes: usize) -> bool;
+
+    /// So many bytes that were given back are the buffer's again.
+    fn regain(&self, bytes: usize);
+
+    /// Whether somebody bounds what may be reserved: then nothing is regained.
+    fn is_bounded(&self) -> bool;
 }
 
 /// What becomes of a buffer that nobody uses any more.
@@ -31,8 +47,8 @@ pub enum Returned<B> {
     Free(B),
     /// It was somebody else's, and is theirs alone again.
     Foreign,
-    /// It was a part of a larger one; of the last part, that one with its bytes.
-    Part(Option<(usize, B)>),
+    /// It was the part of a larger one that began there.
+    Part(WholeId, usize),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +73,7 @@ pub(super) struct Pool<B> {
 /// All pools of one device. A plain structure: the device puts it behind its lock.
 #[derive(Debug)]
 pub struct Pools<A: Allocator> {
-    allocator: A,
+    pub(super) allocator: A,
     pub(super) device: String,
     /// The bits of every pool number here that tell this device from others.
     pub(super) tag: u32,
@@ -69,8 +85,8 @@ pub struct Pools<A: Allocator> {
     pub(super) reserved_peak: usize,
     /// `reserved` above which cached buffers are returned first.
     ceiling: Option<usize>,
-    /// Bytes of buffers with parts that no part has.
-    pub(super) spare: usize,
+    /// Buffers with parts.
+    pub(super) wholes: Wholes<A::Buffer>,
     /// Buffers that the allocator granted so far.
     pub(super) granted: u64,
     pub(super) meters: Meters,
@@ -94,7 +110,7 @@ impl<A: Allocator> Pools<A> {
             reserved: 0,
             reserved_peak: 0,
             ceiling: None,
-            spare: 0,
+            wholes: Wholes::default(),
             granted: 0,
             meters: Meters::default(),
             serials: 0,
@@ -172,8 +188,9 @@ impl<A: Allocator> Pools<A> {
 
     #[cold]
     fn make_buffer(&mut self, class: usize) -> Result<A::Buffer, PoolError> {
-        if let Some(most) = self.ceiling {
-            self.shrink(most.saturating_sub(class));
+        match self.ceiling {
+            Some(most) => self.shrink(most.saturating_sub(class)),
+            None => self.give_back_long_kept(),
         }
         let granted = match self.allocator.allocate(class) {
             Some(buffer) => Some(buffer),
@@ -205,11 +222,11 @@ impl<A: Allocator> Pools<A> {
         self.reserved = self.reserved.saturating_sub(dropped);
     }
 
-    /// Takes buffers, with room for so many bytes beside what is taken already: cached buffers are returned to the allocator rather than
-    /// more is held of it. `None`: there is no bound.
+    /// Takes buffers, with room for so many bytes beside what is taken already: cached buffers are returned to the allocator, and what lies
+    /// beside parts, rather than more is held of it. `None`: there is no bound.
     pub fn within<T>(&mut self, room: Option<usize>, take: impl FnOnce(&mut Self) -> T) -> T {
         let Some(room) = room else { return take(self) };
-        let most = self.reserved.saturating_sub(self.cache.cached_bytes()).saturating_add(room);
+        let most = self.reserved.saturating_sub(self.free_bytes()).saturating_add(room);
         let former = self.ceiling.replace(most);
         let taken = take(self);
         self.ceiling = former;
@@ -218,11 +235,13 @@ impl<A: Allocator> Pools<A> {
         taken
     }
 
-    /// Returns cached buffers until no more than so many bytes are reserved, or none is left.
+    /// Returns cached buffers, and then what lies beside parts, until no more than so many bytes are reserved or nothing is left.
     fn shrink(&mut self, most: usize) {
         let over = self.reserved.saturating_sub(most);
         if over > 0 {
-            self.reserved -= self.cache.drop_some(over).min(self.reserved);
+            let dropped = self.cache.drop_some(over).min(self.reserved);
+            self.reserved -= dropped;
+            self.give_back_spare(over.saturating_sub(dropped));
         }
     }
 
@@ -231,7 +250,7 @@ impl<A: Allocator> Pools<A> {
         match self.allocator.returned(buffer) {
             Returned::Free(buffer) => self.cache.put(bytes, buffer),
             Returned::Foreign => self.reserved = self.reserved.saturating_sub(class_bytes(bytes)),
-            Returned::Part(whole) => self.end_part(class_bytes(bytes), whole),
+            Returned::Part(whole, offset) => self.end_part(whole, offset, class_bytes(bytes)),
         }
     }
 
@@ -240,7 +259,7 @@ impl<A: Allocator> Pools<A> {
         self.reserve(class_bytes(bytes));
     }
 
-    fn reserve(&mut self, bytes: usize) {
+    pub(super) fn reserve(&mut self, bytes: usize) {
         self.reserved = self.reserved.saturating_add(bytes);
         self.reserved_peak = self.reserved_peak.max(self.reserved);
     }

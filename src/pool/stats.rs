@@ -11,9 +11,9 @@ pub struct Stats {
     pub active: usize,
     /// Highest `active` since the last `reset_peak`.
     pub peak: usize,
-    /// Bytes of free buffers kept for later requests.
+    /// Bytes of free buffers kept for later requests, and beside the parts of buffers where those can be given back.
     pub cached: usize,
-    /// Bytes held from the device: in storages, cached, lent to a running plan, and beside the parts of buffers that storages share.
+    /// Bytes held from the device: in storages, cached, and lent to a running plan.
     pub reserved: usize,
     /// Number of resets.
     pub generation: u64,

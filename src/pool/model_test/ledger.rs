@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::pool::{Allocator, Returned};
+use crate::pool::{Allocator, Returned, WholeId};
 
 /// Grants buffers up to a limit and counts what is alive.
 #[derive(Default)]
@@ -34,6 +34,24 @@ impl Allocator for Counting {
 
     fn returned(&self, buffer: Stamped) -> Returned<Stamped> {
         Returned::Free(buffer)
+    }
+
+    fn part(&self, _: &Stamped, _: WholeId, _: usize) -> Option<Stamped> {
+        None
+    }
+
+    fn gives_back(&self) -> bool {
+        false
+    }
+
+    fn give_back(&self, _: &Stamped, _: usize, _: usize) -> bool {
+        false
+    }
+
+    fn regain(&self, _: usize) {}
+
+    fn is_bounded(&self) -> bool {
+        false
     }
 }
 
