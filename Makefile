@@ -47,8 +47,10 @@ format: $(VENV)/test.stamp ## format Rust and Python in place
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-bench: setup $(VENV)/bench.stamp ## criterion for kernels, then steps side by side with other libraries
+bench: setup $(VENV)/bench.stamp ## criterion for kernels, what recording and planning cost, then steps side by side with other libraries
 	cargo bench $(LOCKED)
+	$(PY) benches/overhead.py
+	$(PY) benches/steady.py
 	cd benches/peers && ../../$(PY) run.py --device cpu --peers $(PEERS) --rounds $(ROUNDS) --json ../../target/peers.json
 
 conformance: setup $(VENV)/conformance.stamp ## judge every op by torch as well, and write docs/conformance.md
