@@ -113,7 +113,7 @@ pub enum Op {
     /// Inputs g (as the loss), logits, labels, if there are any class weights, and the largest logits and the sums. Output the gradient of
     /// the logits. Args as in the forward op.
     CrossEntropyGrad(EntropyForm),
-    /// Stable sort along the last axis, NaN last; outputs values and int64 positions.
+    /// Stable sort along the last axis, NaN larger than every number; outputs values and int64 positions.
     Sort {
         /// Largest first.
         descending: bool,

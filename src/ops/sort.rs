@@ -22,8 +22,8 @@ fn sorted_rows(op: &'static str, x: &Tensor, axis: i64, descending: bool) -> Res
     }
 }
 
-/// Sorted values and the int64 positions they came from, along the axis (`None`: all elements in row-major order). Stable; NaN last
-/// either way.
+/// Sorted values and the int64 positions they came from, along the axis (`None`: all elements in row-major order). Stable; NaN is
+/// larger than every number.
 pub fn sort(x: &Tensor, axis: Option<i64>, descending: bool) -> Result<(Tensor, Tensor)> {
     let Some(axis) = axis else { return sort(&reshape_to(x, &[x.elems()]), Some(0), descending) };
     let (values, positions, axis) = sorted_rows("sort", x, axis, descending)?;
@@ -36,7 +36,8 @@ pub fn argsort(x: &Tensor, axis: Option<i64>, descending: bool) -> Result<Tensor
     Ok(sort(x, axis, descending)?.1)
 }
 
-/// The k largest (or smallest) along the axis with their positions, best first (so `sorted` or not is the same); NaN comes last.
+/// The k largest (or smallest) along the axis with their positions, best first (so `sorted` or not is the same); NaN is larger
+/// than every number.
 pub fn topk(x: &Tensor, k: usize, axis: i64, largest: bool, _sorted: bool) -> Result<(Tensor, Tensor)> {
     let (values, positions, axis) = sorted_rows("topk", x, axis, largest)?;
     let size = x.shape()[axis];

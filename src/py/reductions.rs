@@ -261,9 +261,10 @@ pub fn argmin(x: &Bound<'_, PyAny>, axis: Arg<'_>, keepdims: Flag<'_>) -> PyResu
     arg_extreme(&array("argmin", x)?, false, axis, keepdims)
 }
 
-/// The values in order along the axis (None: all elements), NaN last; stable or not, equal values keep their order.
+/// The values in order along the axis (None: all elements); stable or not, equal values keep their order.
 ///
-/// x: a tensor or array. Raises ValueError for an axis that x does not have.
+/// NaN is larger than every number: last, or first if descending. x: a tensor or array. Raises ValueError for an axis that x does not
+/// have.
 ///
 /// >>> import agtape as ag
 /// >>> ag.sort(ag.tensor([3.0, 1.0, 2.0])).tolist()
@@ -275,9 +276,10 @@ pub fn sort(x: &Bound<'_, PyAny>, axis: Option<Int<'_>>, descending: Flag<'_>, s
     Ok(order::sort(&array("sort", x)?, axis.of("sort", "axis")?, descending)?.0.into())
 }
 
-/// The int64 positions that sort x along the axis (None: all elements), NaN last; equal values keep their order.
+/// The int64 positions that sort x along the axis (None: all elements); equal values keep their order.
 ///
-/// x: a tensor or array. Raises ValueError for an axis that x does not have.
+/// NaN is larger than every number: last, or first if descending. x: a tensor or array. Raises ValueError for an axis that x does not
+/// have.
 ///
 /// >>> import agtape as ag
 /// >>> ag.argsort(ag.tensor([3.0, 1.0, 2.0])).tolist()
@@ -291,7 +293,8 @@ pub fn argsort(x: &Bound<'_, PyAny>, axis: Option<Int<'_>>, descending: Flag<'_>
 
 /// The k largest (or smallest) along the axis, best first, and their int64 positions.
 ///
-/// x: a tensor or array. Raises ValueError if the axis has fewer than k elements.
+/// NaN is larger than every number: the first of the largest, the last of the smallest. Equal values keep their order. x: a tensor or
+/// array. Raises ValueError if the axis has fewer than k elements.
 ///
 /// >>> import agtape as ag
 /// >>> values, positions = ag.topk(ag.tensor([3.0, 1.0, 2.0]), 2)

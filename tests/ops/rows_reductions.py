@@ -2,7 +2,7 @@
 
 import numpy as np
 from ops.row import Row, cube, one, two
-from ops.samples import EVERY, distinct, near_one, normal, off_zero
+from ops.samples import EVERY, FLOATS, distinct, near_one, normal, off_zero
 
 FORMS = {
     "": ({}, one),
@@ -32,9 +32,11 @@ def softmax(x, axis=-1):
 
 
 def order(x, descending=False, axis=-1):
-    """Positions in order, equal ones as they stood."""
+    """Positions in order, equal ones as they stood; NaN is larger than every number."""
     wide = x.astype(np.float64)
-    return np.argsort(-wide if descending else wide, axis=axis, kind="stable")
+    is_nan = np.isnan(wide)
+    sign = -1 if descending else 1
+    return np.lexsort((sign * np.where(is_nan, 0.0, wide), sign * is_nan), axis=axis)
 
 
 def topk(x, k, axis=-1, largest=True):
@@ -43,7 +45,13 @@ def topk(x, k, axis=-1, largest=True):
     return np.take_along_axis(x, at, axis), at
 
 
+def few(rng, shape):
+    """Many equal numbers, zeros of both signs, infinities and NaNs of both signs."""
+    return rng.choice([1.0, -2.0, 0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan], shape)
+
+
 NONE = {"gradient": "none", "family": "exact"}
+NANS = {"gives": "int64", "draw": few, "dtypes": FLOATS, **NONE}
 SPREADS = {"family": "sum", "gives": "float", "draw": distinct}
 
 REDUCTIONS = [
@@ -142,6 +150,20 @@ ALONG = [
         gives="int64",
         least=1,
         **NONE,
+    ),
+    *(
+        Row(f"argsort nan {way}", one, lambda x, d=d: order(x, d), options={"descending": d}, **NANS)
+        for way, d in (("up", False), ("down", True))
+    ),
+    *(
+        Row(
+            f"topk nan {way}",
+            cube,
+            lambda x, d=d: topk(x, 2, 2, d)[1],
+            lambda xp, x, d=d: xp.topk(x, 2, axis=2, largest=d)[1],
+            **NANS,
+        )
+        for way, d in (("smallest", False), ("largest", True))
     ),
     Row("diff", two, call=lambda xp, x, y: xp.diff(x, n=2, axis=1, append=y), family="composed", ops=("subtract",)),
 ]

@@ -67,6 +67,21 @@ def test_nan_to_num_takes_the_largest_of_the_dtype(dtype):
     assert ag.nan_to_num(x, nan=2.0, posinf=3.0, neginf=-4.0).tolist() == [2.0, 3.0, -4.0, 1.5]
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_nan_is_larger_than_every_number(dtype):
+    """As in torch and `jax.numpy.sort`: first among the largest, last among the smallest; the extremes are NaN where there is one."""
+    x = ag.tensor([1.0, np.nan, 3.0, -np.nan, np.inf]).astype(dtype)
+    assert ag.argsort(x).tolist() == [0, 2, 4, 1, 3]
+    assert ag.argsort(x, descending=True).tolist() == [1, 3, 4, 2, 0]
+    assert ag.topk(x, 3)[1].tolist() == [1, 3, 4] and ag.topk(x, 4, largest=False)[1].tolist() == [0, 2, 4, 1]
+    down = [np.nan, np.nan, np.inf, 3.0, 1.0]
+    np.testing.assert_array_equal(ag.sort(x, descending=True).numpy(), down)
+    np.testing.assert_array_equal(ag.topk(x, 3)[0].numpy(), down[:3])
+    np.testing.assert_array_equal(ag.sort(x).numpy(), [1.0, 3.0, np.inf, np.nan, np.nan])
+    assert ag.argmax(x).item() == ag.topk(x, 1)[1].item() == ag.argmin(x).item() == 1
+    assert np.isnan(ag.max(x).item()) and np.isnan(ag.min(x).item())
+
+
 COMPARES = [row for row in [*REDUCTIONS, *ALONG] if row.function in ("max", "min", "argmax", "argmin")]
 NEEDS_ELEMENTS = [row for row in COMPARES if row.least and "two axes" not in row.name]
 

@@ -162,6 +162,8 @@ def reductions():
     )
     yield Case("sort", ("sort",), lambda rng, n: [spread(rng, n)], ag.sort, is_large=True)
     yield Case("argsort", ("sort",), lambda rng, n: [integers(rng, n)], ag.argsort)
+    few = np.array([1.0, -2.0, 0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan], np.float32)
+    yield Case("argsort down", ("sort",), lambda rng, n: [rng.choice(few, n)], lambda x: ag.argsort(x, descending=True))
     for width in (10, 200, 5000):
         rows = lambda rng, n, w=width: [spread(rng, (rows_of(n, w), w))]
         yield Case(f"softmax {width}", ("softmax",), rows, lambda x: ag.softmax(x, -1), "function", width == 200)

@@ -1,5 +1,6 @@
 //! The order of elements as signed integers, so that sorts and searches compare nothing else.
 use half::{bf16, f16};
+use std::ops::Not;
 
 /// An element whose order an integer key tells: -0.0 and 0.0 have one key, NaN the largest in either direction.
 pub(super) trait Ordered: Copy {
@@ -10,8 +11,8 @@ pub(super) trait Ordered: Copy {
     fn key(self, reversed: bool) -> Self::Key;
 }
 
-/// A key that can carry a position below it.
-pub(super) trait Key: Copy + Ord + Send + Sync {
+/// A key that can carry a position below it, and whose bits inverted order the other way.
+pub(super) trait Key: Copy + Ord + Not<Output = Self> + Send + Sync {
     type Entry: Copy + Ord + Send + Sync;
     /// Orders by the key, then by the position.
     fn with(self, position: u32) -> Self::Entry;

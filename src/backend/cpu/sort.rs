@@ -1,4 +1,4 @@
-//! `Sort`: stable along the last axis, NaN last in both directions, -0.0 equal to 0.0.
+//! `Sort`: stable along the last axis, NaN larger than every number, -0.0 equal to 0.0.
 use super::interrupt::is_stopped;
 use super::order::{Key, Ordered, by_order};
 use super::team;
@@ -16,8 +16,8 @@ const LONG: usize = 1 << 16;
 /// Rows from this length on are sorted in runs of it, between which the user's interrupt is looked for.
 const RUN: usize = 1 << 20;
 
-/// Outputs the sorted values and their int64 positions. Equal elements keep their order in both directions; NaN comes last ascending
-/// (as in NumPy) and descending.
+/// Outputs the sorted values and their int64 positions. Equal elements, NaNs among them, keep their order in both directions; NaN comes
+/// last ascending (as in NumPy) and first descending.
 pub fn run(descending: bool, ins: &[View], outs: &[View], _args: &[u64]) -> Result<()> {
     let ([x], [values, positions]) = (ins, outs) else { return Err(Error::Internal("sort: operands")) };
     let is_right = values.dtype == x.dtype && positions.dtype == DType::I64;
@@ -88,7 +88,8 @@ unsafe fn one_row<T: Ordered>(
     // SAFETY: as the caller promised.
     entries.extend((0..n).map(|i| {
         let x = unsafe { *from.offset(i as isize * step) };
-        x.key(descending).with(i as u32)
+        let key = x.key(false);
+        (if descending { !key } else { key }).with(i as u32)
     }));
     // No two entries are equal, so an unstable sort gives the stable order.
     if n < LONG {
@@ -173,7 +174,7 @@ mod tests {
 
     const SPECIAL: [f64; 6] = [f64::NAN, -0.0, 0.0, f64::INFINITY, f64::NEG_INFINITY, -1.5];
 
-    /// A stable sort with NaN last.
+    /// A stable sort with NaN as the largest.
     fn naive(row: &[f64], descending: bool) -> Vec<usize> {
         let mut at: Vec<usize> = (0..row.len()).collect();
         at.sort_by(|&i, &j| match (row[i].is_nan(), row[j].is_nan()) {
@@ -181,6 +182,7 @@ mod tests {
                 let order = row[i].partial_cmp(&row[j]).unwrap();
                 if descending { order.reverse() } else { order }
             }
+            (a, b) if descending => b.cmp(&a),
             (a, b) => a.cmp(&b),
         });
         at
