@@ -134,6 +134,14 @@ impl Error {
         }
     }
 
+    /// The same error as the op's own where a device tells why it refuses the op's kernel: a device knows kernels alone.
+    pub fn of(self, op: &'static str) -> Error {
+        match self {
+            Error::Value { op: "gpu", message } => Error::Value { op, message },
+            other => other,
+        }
+    }
+
     /// The same error with the place in the user's program that called the op.
     pub fn at(self, place: &str) -> Error {
         let add = |m: String| format!("{m} (called at {place})");

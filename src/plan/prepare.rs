@@ -6,7 +6,8 @@ use super::{Launch, Loc, Operand};
 use crate::backend::op::Op;
 use crate::backend::{Kernel, Prepared, cpu, gpu};
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::graph::Node;
 use crate::layout::Layout;
 use std::sync::Arc;
 
@@ -26,13 +27,12 @@ pub(super) fn prepare(program: &Program, lowered: &mut Lowered) -> Result<Vec<Ar
             true => gpu.ready(gpu::Prepared::default())?,
             false => {
                 let dispatches = as_dispatches(&gpu, launch);
-                // What the device refuses stays pending and raises when it is asked for by name.
-                gpu.ready(dispatches.inspect_err(|_| note_failure(&program.nodes[launch.node as usize]))?)?
+                gpu.ready(dispatches.map_err(|error| refused(&program.nodes[launch.node as usize], error))?)?
             }
         };
         for &bytes in &ready.scratch {
             // What no kernel could bind whole would be cut silently.
-            gpu.check_bytes(bytes).inspect_err(|_| note_failure(&program.nodes[launch.node as usize]))?;
+            gpu.check_bytes(bytes).map_err(|error| refused(&program.nodes[launch.node as usize], error))?;
             let layout = Layout::contiguous(&[bytes]);
             launch.outs.push(Operand { loc: Loc::Temp(lowered.temps.len() as u32), layout, dtype: DType::U8 });
             launch.scratch += 1;
@@ -41,6 +41,16 @@ pub(super) fn prepare(program: &Program, lowered: &mut Lowered) -> Result<Vec<Ar
         prepared.push(Arc::new(Prepared::Gpu(ready)));
     }
     Ok(prepared)
+}
+
+/// Why the device refuses a node, by its op and the line that called it: it stays pending and raises when it is asked for by name.
+fn refused(node: &Arc<Node>, error: Error) -> Error {
+    note_failure(node);
+    let error = error.of(node.op.name());
+    match &node.place {
+        Some(place) => error.at(place),
+        None => error,
+    }
 }
 
 fn as_dispatches(gpu: &gpu::Gpu, launch: &Launch) -> Result<gpu::Prepared> {

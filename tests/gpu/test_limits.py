@@ -37,6 +37,17 @@ def test_G03_more_workgroups_than_one_dimension_holds():
     ag.empty_cache("gpu")
 
 
+@pytest.mark.promise("G03", "U01")
+def test_U01_more_elements_than_a_kernel_counts_are_refused_in_the_name_of_the_op():
+    """A broadcast repeats one number: no tensor is too large, but the reduction over it is."""
+    x = ag.broadcast_to(ag.tensor([1.0], device="gpu"), (1 << 33,))
+    total = x.sum()
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"^sum: a reduction of \[8589934592\] .* split the tensor$"):
+            total.item()
+    assert (x[:3] + 1).tolist() == [2.0, 2.0, 2.0]
+
+
 @pytest.mark.parametrize("checked", ["0", "1"])
 def test_a_switch_decides_whether_shaders_check_indices(checked):
     """What the tests run is checked: `tests/conftest.py` sets the switch."""
