@@ -17,8 +17,12 @@ pub fn open(name: &str) -> Option<Arc<Segment>> {
     if tapes.is_empty() {
         return None;
     }
-    let marks = tapes.iter().map(|t| Mark { tape: t.clone(), generation: t.generation.load(Relaxed) }).collect();
     let parent = parent.filter(|p| p.is_live());
+    let mut marks: SmallVec<[Mark; 1]> = SmallVec::new();
+    // In a run of a called segment the tapes of the segments around it do not record, but they compute its values again with their own.
+    let around = parent.iter().flat_map(|p| p.marks.iter()).filter(|m| m.is_live());
+    marks.extend(around.filter(|m| !tapes.iter().any(|t| Arc::ptr_eq(t, &m.tape))).cloned());
+    marks.extend(tapes.iter().map(|t| Mark { tape: t.clone(), generation: t.generation.load(Relaxed) }));
     let depth = parent.as_ref().map_or(0, |p| p.depth + 1);
     let (figures, held) = (OnceLock::new(), OnceLock::new());
     let segment = Arc::new(Segment { id: next_id(), name: name.into(), parent, depth, marks, figures, held });

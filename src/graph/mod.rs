@@ -21,7 +21,7 @@ pub use log::Log;
 pub use node::{Node, Out, Spec, Stage, State, Tensor, Value, next_id};
 pub use pending::{Forecast, is_forecasting, is_pending_full, is_walk_full, outside_walk, pending_roots, walking};
 pub use placing::{Placing, is_any_transfer_pending, placed, settle};
-pub use probe::Probe;
+pub use probe::{Probe, is_granted, is_wanted_in};
 pub(crate) use record::may_fail;
 pub use record::{
     GradState, Mark, Scope, TapeCore, log_leaf, record, record_clone, record_source, record_version, scope, set_place_hook,

@@ -25,7 +25,7 @@ pub struct TapeCore {
     pub id: u32,
     /// Its pass pools, one a device; the CPU's is made when the tape is opened.
     pub pools: Mutex<SmallVec<[(Device, PoolId); 1]>>,
-    /// Tapes that were recording when it was opened, outermost first.
+    /// Tapes that were recording when it was opened, and those that they were opened in, outermost first.
     pub outer: Vec<u32>,
     /// Counts clears and finished backward passes.
     pub generation: AtomicU32,
@@ -49,6 +49,11 @@ impl Drop for TapeCore {
 }
 
 impl TapeCore {
+    /// Whether it is the tape of a first run of a segment's function, which is never differentiated.
+    pub fn is_first_run(&self) -> bool {
+        self.probe.as_ref().is_some_and(|p| p.is_first)
+    }
+
     /// Its pass pool on a device, made at the first call. `pools` are that device's.
     pub fn pool(&self, device: Device, pools: &mut DevicePools) -> Result<PoolId> {
         let mut own = self.pools.lock();
@@ -94,6 +99,16 @@ pub struct GradState {
     pub log: Option<Arc<Log>>,
     /// Every op remembers its line, for reports.
     pub lines: bool,
+}
+
+impl GradState {
+    /// Numbers of the recording tapes and of those that they were opened in: a run of a segment's function records on its own tape alone.
+    pub fn around(&self) -> Vec<u32> {
+        let mut ids: Vec<u32> = self.tapes.iter().flat_map(|t| t.outer.iter().copied().chain([t.id])).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
 }
 
 thread_local! {
@@ -318,13 +333,7 @@ fn count(node: &mut Node, reads: Option<Saved>) {
     }
     let inner = node.state.get_mut();
     inner.reads = reads.unwrap_or_default();
-    let is_first_run = |m: &Mark| m.tape.probe.as_ref().is_some_and(|p| p.is_first);
-    inner.saved = if node.marks.iter().any(is_first_run) {
-        let counting: SmallVec<[Mark; 1]> = node.marks.iter().filter(|m| !is_first_run(m)).cloned().collect();
-        counted(&inner.inputs, node.segment.as_ref(), &counting, inner.reads)
-    } else {
-        counted(&inner.inputs, node.segment.as_ref(), &node.marks, inner.reads)
-    };
+    inner.saved = counted(&inner.inputs, node.segment.as_ref(), &node.marks, inner.reads);
     for (_, t) in inner.inputs.iter().enumerate().filter(|(i, _)| inner.saved.has_input(*i)) {
         t.out().saved.fetch_add(1, Relaxed);
     }

@@ -40,7 +40,7 @@ pub struct Segment {
     pub parent: Option<Arc<Segment>>,
     /// How many segments it lies in.
     pub depth: u32,
-    /// The tapes that recorded when it began, outermost first.
+    /// The tapes that may ask for its nodes again, outermost first: those of the segments around it, and those that recorded when it began.
     pub marks: SmallVec<[Mark; 1]>,
     /// Set where the function is called again, so that no node says what was dropped.
     pub figures: OnceLock<Figures>,
@@ -54,7 +54,7 @@ impl Segment {
         self.marks.iter().any(Mark::is_live)
     }
 
-    /// Whether it began while the tape recorded: the tape's walk then finds its values dropped.
+    /// Whether it began while the tape recorded, itself or a segment around it: the tape's walk then finds its values dropped.
     pub fn is_on(&self, tape: &TapeCore) -> bool {
         self.marks.iter().any(|m| std::ptr::eq(&*m.tape, tape))
     }
@@ -76,17 +76,23 @@ impl Segment {
         false
     }
 
-    /// The outermost segment of the chain that began while the tape recorded.
+    /// The outermost segment of the chain whose values the tape's walk finds dropped.
     pub fn root_on(self: &Arc<Segment>, tape: &TapeCore) -> Option<&Arc<Segment>> {
         self.chain().take_while(|s| s.is_on(tape)).last()
     }
 
-    /// The segment whose replay rebuilds what a node in this segment with these marks leaves behind; `None` if the newest of its tapes was
-    /// opened inside the outermost segment, which that tape knows nothing of.
+    /// The segment whose replay rebuilds what a node in this segment with these marks leaves behind; `None` if no tape will ask for it, or if
+    /// the newest that will was opened inside the outermost segment, which that tape knows nothing of.
     pub fn root_for(self: &Arc<Segment>, marks: &[Mark]) -> Option<&Arc<Segment>> {
-        let newest = |marks: &[Mark]| marks.iter().filter(|m| m.is_live()).max_by_key(|m| m.tape.id).map(|m| m.tape.clone());
-        let tape = newest(marks).or_else(|| newest(&self.marks));
-        tape.map_or(Some(self.outermost()), |tape| self.root_on(&tape))
+        self.newest_tape(marks).and_then(|tape| self.root_on(&tape))
+    }
+
+    /// The newest tape that may differentiate through a node in this segment with these marks, else the newest that may ask for its value
+    /// again. A first run of a called segment does neither.
+    fn newest_tape(&self, marks: &[Mark]) -> Option<Arc<TapeCore>> {
+        let asks = |m: &&Mark| m.is_live() && !m.tape.is_first_run();
+        let newest = |marks: &[Mark]| marks.iter().filter(asks).max_by_key(|m| m.tape.id).map(|m| m.tape.clone());
+        newest(marks).or_else(|| newest(&self.marks))
     }
 
     /// The outermost segment of the chain.
@@ -104,8 +110,11 @@ impl Segment {
 /// What is counted as saved for a node with these inputs: outside of segments what its rule reads, inside of them every value that enters
 /// from outside. A tape that was opened inside a segment has what its rules read counted as well.
 pub(super) fn counted(inputs: &[Tensor], segment: Option<&Arc<Segment>>, marks: &[Mark], reads: Saved) -> Saved {
-    let Some(segment) = segment else { return if marks.is_empty() { Saved::default() } else { reads } };
-    match segment.root_for(marks) {
+    let Some(segment) = segment else {
+        return if marks.iter().all(|m| m.tape.is_first_run()) { Saved::default() } else { reads };
+    };
+    let Some(tape) = segment.newest_tape(marks) else { return Saved::default() };
+    match segment.root_on(&tape) {
         Some(root) => Saved { inputs: root.outside(inputs), outputs: 0 },
         None => Saved { inputs: reads.inputs | segment.outermost().outside(inputs), outputs: reads.outputs },
     }

@@ -5,7 +5,9 @@ use super::tensor::{PyTensor, compute, wrap_all};
 use super::versions::{Change, Held, Noted, begin_journal, end_journal, note_again};
 use crate::checkpoint;
 use crate::device::Device;
-use crate::graph::{Log, Obeying, Probe, Scope, TapeCore, Tensor, go_on_obeying, next_id, pooled_devices, pools, scope};
+use crate::graph::{
+    Log, Obeying, Probe, Scope, TapeCore, Tensor, go_on_obeying, is_wanted_in, next_id, pooled_devices, pools, scope,
+};
 use crate::ops::custom;
 use crate::plan::{evaluate_pending, name_replay};
 use crate::pool::PoolId;
@@ -38,6 +40,8 @@ pub struct PyRun {
     /// The tensors that the function is given, and in a second run what it finds by itself.
     inputs: Mutex<Vec<Tensor>>,
     given: usize,
+    /// Which of them the tapes around the first run could send a gradient to.
+    required: Vec<bool>,
     /// Which of those that the function is given wanted a gradient in the first run; what comes of the others wants none in a second one.
     wanting: Mutex<Vec<bool>>,
     /// Numbers of the tapes around the first run.
@@ -58,7 +62,7 @@ pub struct PyRun {
 }
 
 impl PyRun {
-    fn build(name: String, first: Option<Py<PyRun>>, inputs: Vec<Tensor>, given: usize, outer: Vec<u32>) -> PyRun {
+    fn build(name: String, first: Option<Py<PyRun>>, inputs: Vec<Tensor>, required: Vec<bool>, outer: Vec<u32>) -> PyRun {
         let innermost = match &first {
             Some(first) => first.get().around.as_ref().map(|(tape, _)| tape.clone()),
             None => scope(|s| s.tapes.last().cloned()),
@@ -72,7 +76,8 @@ impl PyRun {
             name,
             first,
             inputs: Mutex::new(inputs),
-            given,
+            given: required.len(),
+            required,
             wanting: Mutex::default(),
             outer,
             first_node: AtomicU64::new(0),
@@ -136,24 +141,27 @@ impl PyRun {
     #[new]
     fn new(name: String, given: Vec<Bound<'_, PyTensor>>) -> PyRun {
         let given: Vec<Tensor> = given.iter().map(|t| t.get().tensor()).collect();
-        let count = given.len();
-        let outer = scope(|s| s.tapes.iter().flat_map(|t| t.outer.iter().copied().chain([t.id])).collect());
-        PyRun::build(name, None, given, count, outer)
+        let outer = scope(|s| s.around());
+        let required = given.iter().map(|t| is_wanted_in(&outer, t)).collect();
+        PyRun::build(name, None, given, required, outer)
     }
 
     /// A second run, with what stands in for the inputs of the first.
     fn again(slf: Bound<'_, PyRun>, inputs: Vec<Bound<'_, PyTensor>>) -> PyRun {
         let me = slf.get();
         let inputs = inputs.iter().map(|t| t.get().tensor()).collect();
-        PyRun::build(me.name.clone(), Some(slf.clone().unbind()), inputs, me.given, me.outer.clone())
+        PyRun::build(me.name.clone(), Some(slf.clone().unbind()), inputs, me.required.clone(), me.outer.clone())
     }
 
     fn __enter__<'py>(slf: Bound<'py, PyRun>, py: Python<'py>) -> PyResult<Bound<'py, PyRun>> {
         let me = slf.get();
         let inputs = me.inputs.lock().clone();
         let probe = match &me.first {
-            Some(first) => Probe::again(first.get().sources(&inputs)),
-            None => Probe::first(),
+            Some(first) => {
+                let granted = inputs.iter().zip(&me.required).filter(|(_, required)| **required).map(|(t, _)| t);
+                Probe::again(first.get().sources(&inputs), granted)
+            }
+            None => scope(|s| Probe::first(&s.tapes)),
         };
         let tape = tape::open_probe(probe, me.outer.clone())?;
         let expected = me.first.as_ref().map(|f| f.get().log.lock().clone());
@@ -308,9 +316,10 @@ impl PyRun {
             .zip(&grads)
             .filter_map(|(t, g)| g.as_ref().map(|g| (t.get().tensor(), Some(g.get().tensor()))))
             .collect();
-        let found = compute(py, || tape::gradients(&tape, &pairs, &inputs, false, false));
+        let targets = compute(py, || tape::gradients(&tape, &pairs, &inputs, false, false));
         self.undo();
-        let mut found = found?;
+        let targets = targets?;
+        let mut found = targets.found();
         for i in 1..inputs.len() {
             // A tensor that was given twice gets its gradient once.
             if inputs[..i].iter().any(|t| Arc::ptr_eq(&t.node, &inputs[i].node) && t.index == inputs[i].index) {

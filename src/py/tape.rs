@@ -262,7 +262,8 @@ pub fn gradient(
     let Some(tape) = newest.or_else(|| scope(|s| s.tapes.last().cloned())) else {
         return Ok(inputs.iter().map(|_| None).collect());
     };
-    let found = compute(py, || tape::gradients(&tape, &outputs, &inputs, true, create_graph))?;
+    let targets = compute(py, || tape::gradients(&tape, &outputs, &inputs, true, create_graph))?;
+    let found = targets.found();
     if let (false, Some(i)) = (allow_unused, found.iter().position(Option::is_none)) {
         return Err(PyRuntimeError::new_err(format!(
             "gradient: input {i} was not used in computing the outputs; pass allow_unused=True if that is meant"

@@ -9,7 +9,7 @@ use super::leaf::leaf_version;
 use crate::device::{Device, default_device};
 use crate::dtype::DType;
 use crate::error::Error;
-use crate::graph::{Tensor, Variable, is_pending_full, placed, record_version, scope};
+use crate::graph::{Tensor, Variable, is_granted, is_pending_full, placed, record_version, scope};
 use crate::plan::{evaluate, try_evaluate_pending};
 use crate::tape;
 use parking_lot::Mutex;
@@ -184,7 +184,8 @@ impl PyTensor {
     /// Whether backward reaches it: a leaf that wants a gradient, or recorded on a live tape.
     #[getter]
     fn requires_grad(&self) -> bool {
-        self.current.lock().requires_grad()
+        let t = self.tensor();
+        t.requires_grad() || is_granted(&t)
     }
 
     /// Whether no tape recorded how it came about.

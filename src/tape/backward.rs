@@ -2,6 +2,7 @@
 use super::former::Former;
 use super::gradient_sum::GradientSum;
 use super::seed::{beside, seed};
+use super::targets::Targets;
 use super::{end_generation, forget};
 use crate::backend::op::Op;
 use crate::checkpoint::Replays;
@@ -241,16 +242,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Walks to the end; long walks are computed in parts, so that pending nodes stay bounded.
-    fn run(&mut self, targets: &mut [(Tensor, Option<Tensor>)]) -> Result<()> {
+    fn run(&mut self, targets: &mut Targets) -> Result<()> {
         while let Some((_, key)) = self.order.pop() {
             let Some((node, sums)) = self.waiting.remove(&key) else { continue };
             self.replays.arrive(&node);
             let grads = totals(sums)?;
-            for (target, found) in targets.iter_mut() {
-                if Arc::ptr_eq(&target.node, &node) {
-                    *found = grads[target.index()].clone().inspect(Tensor::hold);
-                }
-            }
+            targets.note(&node, &grads);
             let done = self.node(&node, &grads);
             grads.iter().flatten().for_each(Tensor::unhold);
             done?;
@@ -258,7 +255,7 @@ impl<'a> Walk<'a> {
                 let mut frontier: Vec<Tensor> =
                     self.waiting.values().flat_map(|(_, sums)| sums.iter().flat_map(GradientSum::tensors).cloned()).collect();
                 frontier.extend(self.leaves.iter().map(|(_, g)| g.clone()));
-                frontier.extend(targets.iter().filter_map(|(_, g)| g.clone()));
+                frontier.extend(targets.tensors().cloned());
                 evaluate_pending(&frontier)?;
             }
         }
@@ -292,7 +289,7 @@ pub fn backward(loss: &Tensor, how: Backward) -> Result<()> {
     let records = {
         let _scope = gradient_scope(&tape, how.create_graph);
         walk.add(loss, &seed)?;
-        walking(|| walk.run(&mut []))?;
+        walking(|| walk.run(&mut Targets::default()))?;
         scope(|s| !s.paused && !s.tapes.is_empty())
     };
     let (nodes, segments_replayed) = (walk.nodes, walk.replays.count());
@@ -353,8 +350,8 @@ pub fn gradients(
     inputs: &[Tensor],
     retain_graph: bool,
     create_graph: bool,
-) -> Result<Vec<Option<Tensor>>> {
-    let mut targets: Vec<(Tensor, Option<Tensor>)> = inputs.iter().map(|t| (t.clone(), None)).collect();
+) -> Result<Targets> {
+    let mut targets = Targets::new(inputs);
     {
         let _scope = gradient_scope(tape, create_graph);
         let mut walk = Walk::new(tape);
@@ -364,17 +361,13 @@ pub fn gradients(
                 walk.add(output, &seed)?;
             }
         }
-        let walked = walking(|| walk.run(&mut targets));
-        if walked.is_err() {
-            targets.iter().filter_map(|(_, g)| g.as_ref()).for_each(Tensor::unhold);
-        }
-        walked?;
+        walking(|| walk.run(&mut targets))?;
     }
     if !retain_graph {
         end_generation(tape);
         forget(tape)?;
     }
-    Ok(targets.into_iter().map(|(_, g)| g.inspect(Tensor::unhold)).collect())
+    Ok(targets)
 }
 
 /// A fresh source on the innermost recording tape, linked to the outer ones that recorded the tensor.

@@ -5,11 +5,13 @@ mod gradient_sum;
 mod report;
 mod saved_storages;
 mod seed;
+mod targets;
 
 pub use crate::checkpoint::{SegmentRow, segments};
 pub use backward::{Backward, LastBackward, backward, gradients, last_backward, watch};
 pub use report::{InteriorRow, LineRow, OpRow, Report, StorageRow, replays, report};
 pub use saved_storages::Fate;
+pub use targets::Targets;
 
 use crate::device::Device;
 use crate::error::Result;
@@ -31,7 +33,7 @@ thread_local! {
 /// A new tape with a pass pool of its own, and a bound on active bytes from here on if it has a budget; opening a top-level tape is an
 /// evaluation point.
 pub fn open(budget: Option<usize>) -> Result<Arc<TapeCore>> {
-    let outer: Vec<u32> = scope(|s| s.tapes.iter().map(|t| t.id).collect());
+    let outer = scope(|s| s.around());
     if outer.is_empty() {
         evaluate_pending(&[])?;
     }

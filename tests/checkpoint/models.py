@@ -1,12 +1,15 @@
-"""Owns what the checkpoint tests share: small models in the widest float type, their gradients with and without segments, and counting calls."""
+"""Owns what the checkpoint tests share: small models in the widest float type, gradients with and without segments, nested programs, counting."""
 
 import agtape as ag
 import numpy as np
+from hypothesis import strategies as st
 from on_device import assert_close, float_type, item_bytes
 from pool_bytes import class_bytes
 
 WIDTH, BATCH = 8, 16
 REPLAYS = ("trace", "call")
+# What may be done to a loss before its backward pass, a read of one or another kind.
+LOOKS = (lambda loss: None, ag.Tensor.item, str, ag.eval)
 
 
 def weights(n, seed=0, width=WIDTH):
@@ -40,16 +43,31 @@ def segment(replay):
     return lambda fn, *args, **kwargs: ag.checkpoint(fn, *args, replay=replay, **kwargs)
 
 
-def gradients(build, leaves):
-    """The loss, and the gradients of the leaves, of one fresh run."""
+def gradients(build, leaves, look=LOOKS[0], passes=1, budget=None):
+    """The loss, and the gradients of the leaves, of one fresh run; before each backward pass `look` is called with the loss."""
     for leaf in leaves:
         leaf.grad = None
     ag.manual_seed(3)
-    with ag.grad_tape():
+    with ag.grad_tape(budget=budget):
         loss = build()
-    loss.backward()
+    for number in range(passes):
+        look(loss)
+        loss.backward(retain_graph=number + 1 < passes)
     grads = [None if leaf.grad is None else leaf.grad.numpy().copy() for leaf in leaves]
     return loss.item(), grads
+
+
+def nests(simple):
+    """Instructions of random programs: a segment in a segment, or three, each with its own replay and with ops before and after."""
+    level = st.tuples(st.integers(0, 1), st.lists(simple, max_size=2), st.lists(simple, max_size=2))
+
+    def nest(innermost, levels):
+        program = [innermost]
+        for replay, before, after in levels:
+            program = [("segment", [*before, *program, *after], [0], 0, replay)]
+        return program[0]
+
+    return st.builds(nest, simple, st.lists(level, min_size=2, max_size=3))
 
 
 def assert_equal(found, expected, rtol=1e-12):
