@@ -74,6 +74,16 @@ impl DType {
         matches!(self, U8 | I32 | I64)
     }
 
+    /// The least and the largest number of an integer type.
+    pub const fn ends(self) -> Option<(i64, i64)> {
+        match self {
+            U8 => Some((0, u8::MAX as i64)),
+            I32 => Some((i32::MIN as i64, i32::MAX as i64)),
+            I64 => Some((i64::MIN, i64::MAX)),
+            _ => None,
+        }
+    }
+
     /// The type kernels compute in: f32 for the 16-bit floats.
     pub const fn compute(self) -> DType {
         match self {
@@ -144,6 +154,17 @@ impl Scalar {
         }
     }
 
+    /// Whether the type holds the number, of a float what is left without its fraction; every number is a float and a truth value.
+    pub fn fits(self, dtype: DType) -> bool {
+        let Some((low, high)) = dtype.ends() else { return true };
+        match self {
+            Scalar::Bool(_) => true,
+            Scalar::Int(i) => (low..=high).contains(&i),
+            // One more than the largest number is a float, the largest int64 is none.
+            Scalar::Float(f) => f.trunc() >= low as f64 && f.trunc() < high as f64 + 1.0,
+        }
+    }
+
     /// The bits of a plan argument: an f64 for float types, an i64 for the others.
     pub fn to_arg(self, dtype: DType) -> u64 {
         if dtype.is_float() {
@@ -156,6 +177,21 @@ impl Scalar {
         };
         (if dtype == Bool { i64::from(int != 0) } else { int }) as u64
     }
+}
+
+impl std::fmt::Display for Scalar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Scalar::Bool(b) => b.fmt(f),
+            Scalar::Int(i) => i.fmt(f),
+            Scalar::Float(x) => x.fmt(f),
+        }
+    }
+}
+
+/// What an error says of a number that a type does not hold.
+pub fn misfit(what: &str, number: impl std::fmt::Display, dtype: DType) -> String {
+    format!("the {what} {number} does not fit into {dtype}; expected one that does")
 }
 
 #[cfg(test)]

@@ -207,6 +207,18 @@ impl BinaryKind {
         matches!(self, Eq | Ne | Lt | Le | Gt | Ge)
     }
 
+    /// The comparison that says of (b, a) what this one says of (a, b).
+    pub const fn swapped(self) -> BinaryKind {
+        use BinaryKind::*;
+        match self {
+            Lt => Gt,
+            Le => Ge,
+            Gt => Lt,
+            Ge => Le,
+            other => other,
+        }
+    }
+
     /// Whether computing it again costs no more than a few machine instructions.
     pub const fn is_cheap(self) -> bool {
         !matches!(self, BinaryKind::Pow | BinaryKind::Arctan2 | BinaryKind::Rem | BinaryKind::FloorDiv)

@@ -6,27 +6,36 @@ use super::unary::cast;
 use super::view::{move_axis, reshape_to};
 use crate::backend::kind::BinaryKind::{Eq, Ge, Le};
 use crate::backend::op::Op;
-use crate::dtype::{DType, Scalar};
+use crate::dtype::{DType, Scalar, misfit};
 use crate::error::{Error, Result};
 use crate::graph::{Spec, Tensor, Value, log_leaf, persistent_storage};
 use crate::layout::Layout;
 use crate::shape::{self, check_size};
 use smallvec::smallvec;
 
-/// One number everywhere.
-pub fn full(shape: &[usize], value: Scalar, dtype: DType) -> Result<Tensor> {
-    check_size("full", shape)?;
+/// One number everywhere, for an op that errors name.
+pub fn full(op: &'static str, shape: &[usize], value: Scalar, dtype: DType) -> Result<Tensor> {
+    check_size(op, shape)?;
+    check_fits(op, value, dtype)?;
     Ok(make(Op::Const, smallvec![value.to_arg(dtype)], smallvec![], Spec::new(shape, dtype)))
+}
+
+fn check_fits(op: &'static str, value: Scalar, dtype: DType) -> Result<()> {
+    if value.fits(dtype) {
+        return Ok(());
+    }
+    let what = if matches!(value, Scalar::Float(_)) { "number" } else { "integer" };
+    Err(Error::value(op, misfit(what, value, dtype)))
 }
 
 /// Zeros.
 pub fn zeros(shape: &[usize], dtype: DType) -> Result<Tensor> {
-    full(shape, Scalar::Int(0), dtype)
+    full("zeros", shape, Scalar::Int(0), dtype)
 }
 
 /// Ones.
 pub fn ones(shape: &[usize], dtype: DType) -> Result<Tensor> {
-    full(shape, Scalar::Int(1), dtype)
+    full("ones", shape, Scalar::Int(1), dtype)
 }
 
 /// start + i step along one axis of n elements.
@@ -60,6 +69,15 @@ fn range_len(start: Scalar, stop: Scalar, step: Scalar) -> Result<usize> {
     if n > 1e15 { wrong("too many values") } else { Ok(n.max(0.0) as usize) }
 }
 
+/// The last of n values.
+fn last_of(n: usize, start: Scalar, step: Scalar) -> Scalar {
+    match (start, step) {
+        // Between start and stop, which are 64-bit integers.
+        (Scalar::Int(a), Scalar::Int(s)) => Scalar::Int(a.wrapping_add(s.wrapping_mul(n as i64 - 1))),
+        (a, s) => Scalar::Float(a.as_f64() + s.as_f64() * (n - 1) as f64),
+    }
+}
+
 /// start, start + step, .. before stop; int64 for integers, else float32, unless a dtype is given.
 pub fn arange(start: Scalar, stop: Scalar, step: Scalar, dtype: Option<DType>) -> Result<Tensor> {
     let int = |s: Scalar| if let Scalar::Bool(b) = s { Scalar::Int(i64::from(b)) } else { s };
@@ -71,6 +89,10 @@ pub fn arange(start: Scalar, stop: Scalar, step: Scalar, dtype: Option<DType>) -
     if dtype == DType::Bool {
         return Err(Error::dtype("arange", "got dtype bool; expected a number"));
     }
+    if n > 0 {
+        check_fits("arange", start, dtype)?;
+        check_fits("arange", last_of(n, start, step), dtype)?;
+    }
     Ok(ramp(n, start, step, dtype))
 }
 
@@ -81,6 +103,10 @@ pub fn linspace(start: f64, stop: f64, n: usize, endpoint: bool, dtype: DType) -
     let wide = if dtype == DType::F32 { DType::F32 } else { DType::F64 };
     let parts = if endpoint { n.saturating_sub(1) } else { n };
     let step = if parts > 0 { (stop - start) / parts as f64 } else { 0.0 };
+    if n > 0 {
+        check_fits("linspace", Scalar::Float(start), dtype)?;
+        check_fits("linspace", last_of(n, Scalar::Float(start), Scalar::Float(step)), dtype)?;
+    }
     let line = ramp(n, Scalar::Float(start), Scalar::Float(step), wide);
     if !endpoint || n < 2 {
         return Ok(cast(&line, dtype));

@@ -46,7 +46,7 @@ fn shifted(products: &Tensor, axis: usize) -> Result<Tensor> {
         return Ok(products.clone());
     }
     one[axis] = 1;
-    let one = full(&one, Scalar::Int(1), products.dtype())?;
+    let one = full("cumprod", &one, Scalar::Int(1), products.dtype())?;
     concat(&[one, narrow(products, axis, 0, n - 1)?], axis as i64)
 }
 

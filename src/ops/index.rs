@@ -213,7 +213,7 @@ fn winners(g: &Tensor, indices: &[Tensor]) -> Result<Tensor> {
         return Ok(taken);
     }
     let own = reshape_to(&positions(elems(shape)), shape);
-    let board = index_put(&full(&g.shape()[..k], Scalar::Int(-1), DType::I64)?, indices, &own)?;
+    let board = index_put(&full("index_put", &g.shape()[..k], Scalar::Int(-1), DType::I64)?, indices, &own)?;
     let is_last = binary(Eq, &gather(&board, indices)?, &own)?;
     let mut rows = Shape::from_slice(shape);
     rows.resize(taken.rank(), 1);

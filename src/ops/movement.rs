@@ -244,7 +244,7 @@ pub fn pad(x: &Tensor, pairs: &[(usize, usize)], mode: PadMode) -> Result<Tensor
     check_size("pad", &shape)?;
     if let PadMode::Constant(value) = mode {
         let inner: SmallVec<[Range; 4]> = sizes.map(|(&n, p)| (p.0 as isize, 1, n)).collect();
-        return slice_assign(&full(&shape, value, x.dtype())?, &inner, x);
+        return slice_assign(&full("pad", &shape, value, x.dtype())?, &inner, x);
     }
     let mut y = x.clone();
     for (axis, &(before, after)) in pairs.iter().enumerate() {

@@ -90,11 +90,8 @@ pub fn normal(shape: &[usize], mean: f64, deviation: f64, dtype: DType) -> Resul
 /// Integers in [low, high).
 pub fn randint(shape: &[usize], low: i64, high: i64, dtype: DType) -> Result<Tensor> {
     check_size("randint", shape)?;
-    let (least, most) = match dtype {
-        DType::U8 => (0, i64::from(u8::MAX)),
-        DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
-        DType::I64 => (i64::MIN, i64::MAX),
-        _ => return Err(Error::dtype("randint", format!("got dtype {dtype}; expected an integer"))),
+    let Some((least, most)) = dtype.ends() else {
+        return Err(Error::dtype("randint", format!("got dtype {dtype}; expected an integer")));
     };
     if low >= high || low < least || high - 1 > most {
         let message = format!("low is {low} and high {high}; expected low < high, and both within {dtype}");

@@ -1,6 +1,7 @@
 //! Arguments: Python objects as tensors, numbers, axes and sizes, with errors that name the op, what was given and what was expected.
-use super::convert::{Operand, dtype_given, from_array, scalar};
+use super::convert::{dtype_given, from_array, scalar};
 use super::error::{is_misfit, named, unless_wrong_type};
+use super::operand::Operand;
 use super::tensor::PyTensor;
 use crate::dtype::{DType, Scalar};
 use crate::graph::Tensor;
@@ -178,8 +179,8 @@ pub fn operand(op: &str, obj: &Bound<'_, PyAny>) -> PyResult<Operand> {
 
 #[cold]
 fn other_operand(op: &str, obj: &Bound<'_, PyAny>) -> PyResult<Operand> {
-    if let Some(s) = scalar(obj).map_err(|e| named(op, obj.py(), e))? {
-        return Ok(Operand::Scalar(s));
+    if let Some(number) = Operand::number(obj).map_err(|e| named(op, obj.py(), e))? {
+        return Ok(number);
     }
     const EXPECTED: &str = "a tensor, an array, a number or nested sequences of numbers";
     if obj.is_none() || obj.is_instance_of::<PyString>() || obj.is_instance_of::<PyBytes>() || obj.is_instance_of::<PyDict>() {
@@ -202,13 +203,13 @@ fn other_operand(op: &str, obj: &Bound<'_, PyAny>) -> PyResult<Operand> {
 pub fn array(op: &str, obj: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     match obj.cast::<PyTensor>() {
         Ok(t) => Ok(t.get().tensor()),
-        Err(_) => Ok(other_operand(op, obj)?.alone()),
+        Err(_) => other_operand(op, obj)?.alone(op),
     }
 }
 
 /// Two operands of one op; a Python number adapts to the other.
 pub fn pair(op: &str, a: &Bound<'_, PyAny>, b: &Bound<'_, PyAny>) -> PyResult<(Tensor, Tensor)> {
-    Ok(Operand::pair(operand(op, a)?, operand(op, b)?))
+    Operand::pair(op, operand(op, a)?, operand(op, b)?)
 }
 
 /// The members of a sequence as tensors; a tensor gives those along its first axis.

@@ -1,15 +1,15 @@
 //! Operators of the Python tensor: arithmetic, comparison, logic, and their in-place forms.
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
-use super::arguments::digits;
-use super::convert::{Operand, from_array};
+use super::convert::from_array;
 use super::error::{is_misfit, named};
+use super::operand::{Operand, apply};
 use super::tensor::PyTensor;
 use crate::backend::kind::BinaryKind::{self, *};
 use crate::backend::kind::UnaryKind as U;
-use crate::dtype::{DType, Scalar};
+use crate::dtype::DType;
 use crate::graph::Tensor;
-use crate::ops::binary::{binary, binary_of, select};
+use crate::ops::binary::{binary, select};
 use crate::ops::matmul::matmul;
 use crate::ops::unary::unary;
 use pyo3::class::basic::CompareOp;
@@ -20,8 +20,6 @@ use pyo3::types::{PyBytes, PyInt, PyList, PyString, PyTuple};
 /// The other side of an operator. What Python would go on to misread (a string repeated, a list joined) is taken here and refused.
 enum Other {
     Operand(Operand),
-    /// An integer beyond int64, if a float holds it, and its digits: a number beside floats.
-    Big(Option<f64>, String),
     /// The name of a type that is no operand.
     Refused(String),
     /// What was raised when it was asked for values. Python would go on as if it were no operand.
@@ -39,62 +37,48 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Other {
             let found = from_array(&obj, None, None, None);
             return Ok(found.map_or_else(Other::Raised, |t| Other::Operand(Operand::Tensor(t))));
         }
-        match Operand::extract(obj) {
-            Ok(operand) => Ok(Other::Operand(operand)),
-            Err(_) if obj.is_instance_of::<PyInt>() => Ok(Other::Big(beyond(&obj), digits(&obj))),
+        match (Operand::extract(obj), obj.cast::<PyInt>()) {
+            (Ok(operand), _) => Ok(Other::Operand(operand)),
+            (Err(_), Ok(number)) => Ok(Other::Operand(Operand::integer(&number))),
             // It may know what to do with a tensor itself.
-            Err(error) if error.is_instance_of::<PyTypeError>(obj.py()) => Err(error),
-            Err(error) => Ok(Other::Raised(error)),
+            (Err(error), _) if error.is_instance_of::<PyTypeError>(obj.py()) => Err(error),
+            (Err(error), _) => Ok(Other::Raised(error)),
         }
     }
 }
 
-/// An integer as a float, by Python's own rule: a subclass may have another one.
-fn beyond(obj: &Bound<'_, PyAny>) -> Option<f64> {
-    let float = obj.py().get_type::<PyInt>().call_method1("__float__", (obj,));
-    float.and_then(|x| x.extract()).ok()
-}
-
 impl Other {
-    /// As a tensor beside a partner of the given dtype.
-    fn beside(self, op: &str, partner: DType) -> PyResult<Tensor> {
+    fn operand(self, op: &str) -> PyResult<Operand> {
         match self {
-            Other::Operand(operand) => Ok(operand.beside(partner)),
-            Other::Big(Some(x), _) if partner.is_float() => Ok(Operand::Scalar(Scalar::Float(x)).beside(partner)),
-            Other::Big(_, digits) => {
-                let holds = if partner.is_float() { DType::F64 } else { DType::I64 };
-                Err(PyValueError::new_err(format!(
-                    "{op}: the integer {digits} does not fit into {holds}; expected one that does"
-                )))
-            }
+            Other::Operand(operand) => Ok(operand),
             Other::Raised(error) => Err(Python::attach(|py| named(op, py, error))),
             Other::Refused(name) => {
                 Err(PyTypeError::new_err(format!("{op}: expected a tensor, an array or a number, got {name}")))
             }
         }
     }
+
+    /// As a tensor beside a partner of the given dtype.
+    fn beside(self, op: &str, partner: DType) -> PyResult<Tensor> {
+        self.operand(op)?.beside(op, partner)
+    }
 }
 
 /// `self op other`; a Python number adapts to the tensor's dtype.
 fn forward(kind: BinaryKind, a: &PyTensor, b: Other) -> PyResult<PyTensor> {
-    let a = a.tensor();
-    let b = b.beside(kind.name(), a.dtype())?;
-    Ok(binary_of(kind, a, b)?.into())
+    Ok(apply(kind.name(), kind, Operand::Tensor(a.tensor()), b.operand(kind.name())?)?.into())
 }
 
 /// `other op self`.
 fn reflected(kind: BinaryKind, a: &PyTensor, b: Other) -> PyResult<PyTensor> {
-    let a = a.tensor();
-    let b = b.beside(kind.name(), a.dtype())?;
-    Ok(binary_of(kind, b, a)?.into())
+    Ok(apply(kind.name(), kind, b.operand(kind.name())?, Operand::Tensor(a.tensor()))?.into())
 }
 
 /// `self op= other`: the same object under a new version.
 fn in_place(name: &'static str, kind: BinaryKind, slf: &Bound<'_, PyTensor>, b: Other) -> PyResult<()> {
     slf.get().check_in_place(name)?;
     let a = slf.get().tensor();
-    let b = b.beside(name, a.dtype())?;
-    let y = binary(kind, &a, &b)?;
+    let y = apply(name, kind, Operand::Tensor(a.clone()), b.operand(name)?)?;
     if y.shape() != a.shape() {
         let message = format!(
             "{name}: the result has shape {:?}, the tensor {:?}; expected a value that broadcasts to the tensor's shape",
@@ -230,12 +214,12 @@ fn power_of(a: &PyTensor, b: Other) -> PyResult<PyTensor> {
 
 /// `where` with numbers that adapt.
 pub fn select_any(condition: Operand, a: Operand, b: Operand) -> PyResult<PyTensor> {
-    let condition = condition.alone();
+    let condition = condition.alone("where")?;
     let condition = if condition.dtype() == DType::Bool {
         condition
     } else {
         binary(Ne, &condition, &crate::ops::binary::scalar(0.0, condition.dtype()))?
     };
-    let (a, b) = Operand::pair(a, b);
+    let (a, b) = Operand::pair("where", a, b)?;
     Ok(select(&condition, &a, &b)?.into())
 }

@@ -1,12 +1,10 @@
 //! Conversions between Python objects and the core: numbers, NumPy arrays, dtypes and shapes.
 use super::arguments::{Checked, digits, wrong_type};
 use super::error::is_misfit;
-use super::tensor::PyTensor;
 use crate::device::{Device, auto_device, default_device};
 use crate::dtype::{DType, Scalar};
 use crate::graph::{Spec, Tensor, Value, Variable, log_leaf, new_storage};
 use crate::layout::Layout;
-use crate::ops::binary::host_scalar;
 use crate::ops::transfer::{check_dtype, to_device};
 use crate::ops::unary::cast;
 use crate::plan::write_bytes;
@@ -16,61 +14,6 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
 use std::sync::Arc;
-
-/// The other operand of an operator.
-pub enum Operand {
-    /// A tensor, or an array that was copied into one.
-    Tensor(Tensor),
-    /// A Python number: weak in promotion.
-    Scalar(Scalar),
-}
-
-impl<'a, 'py> FromPyObject<'a, 'py> for Operand {
-    type Error = PyErr;
-
-    fn extract(obj: Borrowed<'a, 'py, PyAny>) -> PyResult<Operand> {
-        if let Ok(t) = obj.cast::<PyTensor>() {
-            return Ok(Operand::Tensor(t.get().tensor()));
-        }
-        if let Some(s) = scalar(&obj)? {
-            return Ok(Operand::Scalar(s));
-        }
-        if obj.is_instance_of::<PyString>() || obj.is_none() || !is_array(&obj)? {
-            return Err(PyTypeError::new_err(format!("expected a tensor, an array or a number, got {}", obj.get_type().name()?)));
-        }
-        Ok(Operand::Tensor(from_array(&obj, None, None, None)?))
-    }
-}
-
-impl Operand {
-    /// As a tensor beside a partner of the given dtype, which a Python number adapts to.
-    pub fn beside(self, partner: DType) -> Tensor {
-        match self {
-            Operand::Tensor(t) => t,
-            Operand::Scalar(s) => host_scalar(s, partner.promote_weak(s.weak_dtype())),
-        }
-    }
-
-    /// As a tensor by itself: Python floats are float32, ints int64.
-    pub fn alone(self) -> Tensor {
-        match self {
-            Operand::Tensor(t) => t,
-            Operand::Scalar(s) => host_scalar(s, s.weak_dtype()),
-        }
-    }
-
-    /// Two operands of one op; a Python number adapts to the other.
-    pub fn pair(a: Operand, b: Operand) -> (Tensor, Tensor) {
-        match (a, b) {
-            (Operand::Tensor(a), b) => {
-                let b = b.beside(a.dtype());
-                (a, b)
-            }
-            (Operand::Scalar(a), Operand::Tensor(b)) => (Operand::Scalar(a).beside(b.dtype()), b),
-            (a, b) => (a.alone(), b.alone()),
-        }
-    }
-}
 
 /// A Python number, not one of NumPy's (those have a dtype of their own).
 pub fn scalar(obj: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
@@ -111,12 +54,7 @@ pub fn array_dtype(array: &Bound<'_, PyUntypedArray>) -> PyResult<Option<DType>>
 
 /// Refuses integers that the type they become cannot hold: Python's own in a dtype asked for, and unsigned ones beyond int64.
 fn check_range(array: &Bound<'_, PyAny>, to: DType) -> PyResult<()> {
-    let (low, high) = match to {
-        DType::U8 => (0, i64::from(u8::MAX)),
-        DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
-        DType::I64 => (i64::MIN, i64::MAX),
-        _ => return Ok(()),
-    };
+    let Some((low, high)) = to.ends() else { return Ok(()) };
     if array.getattr("size")?.extract::<usize>()? == 0 {
         return Ok(());
     }

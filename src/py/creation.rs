@@ -116,7 +116,7 @@ macro_rules! constants {
             pub fn $name(args: &Bound<'_, PyTuple>, shape: Arg<'_>, dtype: Option<DTypeArg<'_>>, device: Option<&Bound<'_, PyAny>>, requires_grad: Flag<'_>) -> PyResult<PyTensor> {
                 let requires_grad = requires_grad.of(stringify!($name), "requires_grad")?;
                 let (shape, dtype, device) = shape_and_dtype(stringify!($name), args, shape.as_ref(), dtype, device)?;
-                finish(stringify!($name), on(create::full(&shape, Scalar::Int($value), dtype)?, device)?, requires_grad)
+                finish(stringify!($name), on(create::full(stringify!($name), &shape, Scalar::Int($value), dtype)?, device)?, requires_grad)
             }
 
             #[doc = concat!("A tensor of ", $what, " with x's shape, and its dtype unless given.\n\n>>> import agtape as ag\n>>> ag.", stringify!($like), "(ag.tensor([5.0, 6.0])).tolist()\n", $result)]
@@ -125,7 +125,7 @@ macro_rules! constants {
             pub fn $like(x: &Bound<'_, PyAny>, dtype: Option<DTypeArg<'_>>, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
                 let x = array(stringify!($like), x)?;
                 let (device, dtype) = (beside(stringify!($like), &x, device)?, dtype.of(stringify!($like), "dtype")?);
-                Ok(on(create::full(x.shape(), Scalar::Int($value), dtype.unwrap_or(x.dtype()))?, device)?.into())
+                Ok(on(create::full(stringify!($like), x.shape(), Scalar::Int($value), dtype.unwrap_or(x.dtype()))?, device)?.into())
             }
         )*
 
@@ -150,13 +150,13 @@ fn beside(op: &str, x: &Tensor, device: Option<&Bound<'_, PyAny>>) -> PyResult<D
     }
 }
 
-fn filled(op: &str, shape: &[usize], value: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
+fn filled(op: &'static str, shape: &[usize], value: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
     if value.cast::<PyTensor>().is_ok() || value.hasattr("dtype")? {
         let t = array(op, value)?;
         return Ok(cast(&broadcast_to(&t, shape)?, dtype.unwrap_or(t.dtype())));
     }
     let value = number(op, "fill_value", value)?;
-    Ok(create::full(shape, value, dtype.unwrap_or(value.weak_dtype()))?)
+    Ok(create::full(op, shape, value, dtype.unwrap_or(value.weak_dtype()))?)
 }
 
 /// A tensor filled with a number; its dtype follows the number (float32, int64 or bool) unless given.

@@ -1,10 +1,10 @@
 //! Elementwise functions and methods of the Python module: one line each in two tables, and those with arguments of their own.
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
-use super::arguments::{Checked, Int, Real, array, operand, pair};
+use super::arguments::{Checked, Int, Real, array, operand};
 use super::arith::{power, select_any};
-use super::convert::Operand;
 use super::flags::Word;
+use super::operand::{Operand, apply};
 use super::tensor::PyTensor;
 use crate::backend::kind::BinaryKind as B;
 use crate::backend::kind::UnaryKind as U;
@@ -92,8 +92,8 @@ macro_rules! binary_functions {
             #[doc = concat!($what, "\n\nx1, x2: tensors, arrays or numbers whose shapes broadcast; dtypes promote, Python numbers adapt. Raises ValueError if shapes do\nnot broadcast, TypeError for what is no array or has the wrong dtype.\n\n>>> import agtape as ag\n>>> ag.", stringify!($name), "(", $given, ").tolist()\n", $result)]
             #[pyfunction]
             pub fn $name(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
-                let (a, b) = pair(stringify!($name), x1, x2)?;
-                Ok(binary(B::$kind, &a, &b)?.into())
+                let (a, b) = (operand(stringify!($name), x1)?, operand(stringify!($name), x2)?);
+                Ok(apply(stringify!($name), B::$kind, a, b)?.into())
             }
         )*
 
@@ -102,9 +102,8 @@ macro_rules! binary_functions {
             $(
                 #[doc = concat!($what, " See `ag.", stringify!($name), "`.")]
                 fn $method(&self, other: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
-                    let a = self.tensor();
-                    let b = operand(stringify!($method), other)?.beside(a.dtype());
-                    Ok(binary(B::$kind, &a, &b)?.into())
+                    let b = operand(stringify!($method), other)?;
+                    Ok(apply(stringify!($method), B::$kind, Operand::Tensor(self.tensor()), b)?.into())
                 }
             )*
         }
@@ -150,10 +149,7 @@ binary_functions! {
 pub fn pow(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
     match (operand("pow", x1)?, operand("pow", x2)?) {
         (Operand::Tensor(a), b) => power(&a.into(), b),
-        (a, b) => {
-            let (a, b) = Operand::pair(a, b);
-            Ok(binary(B::Pow, &a, &b)?.into())
-        }
+        (a, b) => Ok(apply("pow", B::Pow, a, b)?.into()),
     }
 }
 
@@ -211,11 +207,11 @@ fn bounds<'py>(
 ) -> PyResult<PyTensor> {
     let mut y = array(op, x)?;
     if let Some(low) = min {
-        let low = operand(op, low)?.beside(y.dtype());
+        let low = operand(op, low)?.bound(op, y.dtype())?;
         y = binary(B::Maximum, &y, &low)?;
     }
     if let Some(high) = max {
-        let high = operand(op, high)?.beside(y.dtype());
+        let high = operand(op, high)?.bound(op, y.dtype())?;
         y = binary(B::Minimum, &y, &high)?;
     }
     Ok(y.into())
@@ -299,7 +295,7 @@ pub fn nan_to_num(x: &Bound<'_, PyAny>, nan: Real<'_>, posinf: Option<Real<'_>>,
 /// [0.0, 500.0]
 #[pyfunction]
 pub fn logaddexp(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
-    let (a, b) = pair("logaddexp", x1, x2)?;
+    let (a, b) = Operand::pair_of_floats("logaddexp", operand("logaddexp", x1)?, operand("logaddexp", x2)?)?;
     Ok(logsumexp(&stack(&broadcast_all(&[a, b])?, 0)?, Some(&[0]), false)?.into())
 }
 

@@ -240,7 +240,7 @@ pub fn scatter_add(x: &Bound<'_, PyAny>, axis: Int<'_>, index: &Bound<'_, PyAny>
     let x = array("scatter_add", x)?;
     let n = size_along("scatter_add", &x, Some(axis))? as i64;
     let at = indices("scatter_add", index, -n, n as usize)?;
-    let v = operand("scatter_add", src)?.beside(x.dtype());
+    let v = operand("scatter_add", src)?.beside("scatter_add", x.dtype())?;
     Ok(index::scatter_along(&x, &at, &v, axis)?.into())
 }
 
@@ -259,7 +259,7 @@ pub fn index_add(x: &Bound<'_, PyAny>, axis: Int<'_>, index: &Bound<'_, PyAny>, 
     let a = shape::axis("index_add", axis, x.rank())?;
     let n = x.shape()[a] as i64;
     let at = indices("index_add", index, -n, n as usize)?;
-    let mut v = operand("index_add", source)?.beside(x.dtype());
+    let mut v = operand("index_add", source)?.beside("index_add", x.dtype())?;
     if v.rank() == x.rank() {
         v = move_axis(&v, a, 0);
     }
@@ -308,7 +308,7 @@ impl PyTensor {
     fn __setitem__(slf: &Bound<'_, PyTensor>, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         slf.get().check_in_place("t[i] = v")?;
         let x = slf.get().tensor();
-        let value = operand("setitem", value)?.beside(x.dtype());
+        let value = operand("setitem", value)?.beside("setitem", x.dtype())?;
         PyTensor::update(slf, setitem(&x, &items("setitem", key)?, &value)?)
     }
 

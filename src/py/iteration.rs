@@ -1,11 +1,11 @@
 //! Going through a tensor: its rows one by one, from either end, and whether it holds a value.
 use super::arguments::{check_count, operand};
 use super::export;
+use super::operand::{Operand, apply};
 use super::tensor::{PyTensor, wrap_all};
 use crate::backend::kind::BinaryKind::Eq;
 use crate::backend::kind::ReduceKind::Any;
 use crate::graph::Tensor;
-use crate::ops::binary::binary;
 use crate::ops::indexing::{Index, getitem};
 use crate::ops::reduce::reduce;
 use pyo3::exceptions::PyTypeError;
@@ -60,8 +60,7 @@ impl PyTensor {
 
     fn __contains__(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
         let x = self.tensor();
-        let value = operand("contains", value)?.beside(x.dtype());
-        let hits = binary(Eq, &x, &value)?;
+        let hits = apply("contains", Eq, Operand::Tensor(x), operand("contains", value)?)?;
         let any = reduce(Any, &hits, None, false)?;
         export::numpy(py, &any)?.call_method0("item")?.extract()
     }

@@ -181,14 +181,14 @@ impl PyTensor {
     /// The matrix product. See `ag.matmul`.
     fn matmul(&self, other: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
         let a = self.tensor();
-        let b = operand("matmul", other)?.beside(a.dtype());
+        let b = operand("matmul", other)?.beside("matmul", a.dtype())?;
         Ok(product::matmul(&a, &b)?.into())
     }
 
     /// NumPy's dot. See `ag.dot`.
     fn dot(&self, other: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
         let a = self.tensor();
-        let b = operand("dot", other)?.beside(a.dtype());
+        let b = operand("dot", other)?.beside("dot", a.dtype())?;
         dot_product(&a, &b)
     }
 

@@ -1,9 +1,10 @@
 //! Logic and comparisons of whole tensors.
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
-use super::arguments::{Checked, Real, operand, pair};
+use super::arguments::{Checked, Real, operand};
 use super::export;
 use super::flags::Flag;
+use super::operand::{Operand, apply};
 use super::tensor::PyTensor;
 use crate::backend::kind::BinaryKind as B;
 use crate::backend::kind::ReduceKind;
@@ -28,8 +29,8 @@ macro_rules! logic_functions {
             #[doc = concat!($what, "\n\nx1, x2: tensors, arrays or numbers whose shapes broadcast; numbers are true unless 0. Raises ValueError if shapes do not broadcast.\n\n>>> import agtape as ag\n>>> ag.", stringify!($name), "(ag.tensor([True, True]), ag.tensor([False, True])).tolist()\n", $result)]
             #[pyfunction]
             pub fn $name(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
-                let (a, b) = pair(stringify!($name), x1, x2)?;
-                Ok(binary(B::$kind, &truth(&a)?, &truth(&b)?)?.into())
+                let of = |x: &Bound<'_, PyAny>| PyResult::Ok(truth(&operand(stringify!($name), x)?.truth().alone(stringify!($name))?)?);
+                Ok(binary(B::$kind, &of(x1)?, &of(x2)?)?.into())
             }
         )*
 
@@ -38,9 +39,8 @@ macro_rules! logic_functions {
             $(
                 #[doc = concat!($what, " See `ag.", stringify!($name), "`.")]
                 fn $name(&self, other: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
-                    let a = self.tensor();
-                    let b = operand(stringify!($name), other)?.beside(a.dtype());
-                    Ok(binary(B::$kind, &truth(&a)?, &truth(&b)?)?.into())
+                    let b = operand(stringify!($name), other)?.truth().alone(stringify!($name))?;
+                    Ok(binary(B::$kind, &truth(&self.tensor())?, &truth(&b)?)?.into())
                 }
             )*
         }
@@ -71,6 +71,10 @@ fn close(a: &Tensor, b: &Tensor, rtol: f64, atol: f64, equal_nan: bool) -> Resul
     Ok(y)
 }
 
+fn floats(op: &str, x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>) -> PyResult<(Tensor, Tensor)> {
+    Operand::pair_of_floats(op, operand(op, x1)?, operand(op, x2)?)
+}
+
 /// Whether |x1 - x2| <= atol + rtol |x2|, elementwise; the shapes broadcast.
 ///
 /// >>> import agtape as ag
@@ -87,7 +91,7 @@ pub fn isclose(
 ) -> PyResult<PyTensor> {
     let (rtol, atol) = (rtol.of("isclose", "rtol")?, atol.of("isclose", "atol")?);
     let equal_nan = equal_nan.of("isclose", "equal_nan")?;
-    let (a, b) = pair("isclose", x1, x2)?;
+    let (a, b) = floats("isclose", x1, x2)?;
     Ok(close(&a, &b, rtol, atol, equal_nan)?.into())
 }
 
@@ -111,7 +115,7 @@ pub fn allclose(
 ) -> PyResult<bool> {
     let (rtol, atol) = (rtol.of("allclose", "rtol")?, atol.of("allclose", "atol")?);
     let equal_nan = equal_nan.of("allclose", "equal_nan")?;
-    let (a, b) = pair("allclose", x1, x2)?;
+    let (a, b) = floats("allclose", x1, x2)?;
     is_all(x1.py(), &close(&a, &b, rtol, atol, equal_nan)?)
 }
 
@@ -122,8 +126,8 @@ pub fn allclose(
 /// True
 #[pyfunction]
 pub fn array_equal(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let (a, b) = pair("array_equal", x1, x2)?;
-    Ok(a.shape() == b.shape() && is_all(x1.py(), &binary(B::Eq, &a, &b)?)?)
+    let (a, b) = (operand("array_equal", x1)?, operand("array_equal", x2)?);
+    Ok(a.shape() == b.shape() && is_all(x1.py(), &apply("array_equal", B::Eq, a, b)?)?)
 }
 
 /// Adds this file's functions to the module.

@@ -30,6 +30,7 @@ mod linear;
 mod logic;
 mod memory;
 mod object;
+mod operand;
 mod options;
 mod profiler;
 mod random;

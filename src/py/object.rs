@@ -102,7 +102,7 @@ impl PyTensor {
         slf.get().check_in_place(op)?;
         let t = slf.get().tensor();
         let value = number(op, "value", value)?;
-        PyTensor::update(slf, full(t.shape(), value, t.dtype())?)
+        PyTensor::update(slf, full(op, t.shape(), value, t.dtype())?)
     }
 }
 
@@ -184,7 +184,7 @@ impl PyTensor {
         let me = slf.get();
         me.check_in_place("copy_")?;
         let t = me.tensor();
-        let value = cast(&operand("copy_", value)?.beside(t.dtype()), t.dtype());
+        let value = cast(&operand("copy_", value)?.beside("copy_", t.dtype())?, t.dtype());
         PyTensor::update(&slf, row_major_copy(&broadcast_to(&value, t.shape())?))?;
         Ok(slf)
     }

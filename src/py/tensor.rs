@@ -253,7 +253,7 @@ impl PyTensor {
     fn assign_<'py>(slf: Bound<'py, PyTensor>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTensor>> {
         let me = slf.get();
         let old = me.tensor();
-        let value = converted(&operand("assign_", value)?.beside(old.dtype()), old.dtype(), old.device())?;
+        let value = converted(&operand("assign_", value)?.beside("assign_", old.dtype())?, old.dtype(), old.device())?;
         if value.shape() != old.shape() {
             return Err(PyValueError::new_err(format!("assign_: got shape {:?}, expected {:?}", value.shape(), old.shape())));
         }
@@ -295,7 +295,7 @@ impl PyTensor {
         }
         let inputs = inputs.map(|given| leaves("backward", &given)).transpose()?;
         let how = tape::Backward {
-            gradient: gradient.map(|g| PyResult::Ok(operand("backward", &g)?.beside(loss.dtype()))).transpose()?,
+            gradient: gradient.map(|g| operand("backward", &g)?.beside("backward", loss.dtype())).transpose()?,
             inputs,
             retain_graph,
             create_graph,
