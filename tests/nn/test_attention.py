@@ -256,3 +256,24 @@ def test_a_segment_replays_a_transformer_block_to_the_bit(rng):
         for leaf in leaves:
             leaf.grad = None
     assert results[0] == results[1] == results[2]
+
+
+def test_a_row_that_a_float_mask_hides_whole_gives_zeros_and_no_gradient():
+    rng = np.random.default_rng(5)
+    arrays = [rng.standard_normal((2, 3, 4)).astype("float32") for _ in range(3)]
+    mask = np.zeros((3, 3), "float32")
+    mask[1] = mask[0, 2] = -np.inf
+    for given in (mask, np.isfinite(mask)):
+        q, k, v = (ag.param(a) for a in arrays)
+        with ag.grad_tape():
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=ag.tensor(given))
+            loss = (y * y).sum()
+        loss.backward()
+        assert y.numpy()[:, 1].tolist() == [[0.0] * 4] * 2
+        assert all(np.isfinite(t.grad.numpy()).all() for t in (q, k, v))
+        assert not q.grad.numpy()[:, 1].any()
+    scores = arrays[0] @ arrays[1].swapaxes(-1, -2) / 2 + mask
+    seen = np.exp(scores[:, [0, 2]] - scores[:, [0, 2]].max(-1, keepdims=True))
+    np.testing.assert_allclose(y.numpy()[:, [0, 2]], seen / seen.sum(-1, keepdims=True) @ arrays[2], rtol=1e-4)
+    everywhere = F.scaled_dot_product_attention(q, k, v, attn_mask=ag.tensor(-np.inf, dtype="float32"))
+    assert not everywhere.numpy().any()

@@ -89,13 +89,21 @@ def attention_weights(query, key, attn_mask=None, is_causal=False, scale=None):
     attn_mask = as_tensor("scaled_dot_product_attention", "attn_mask", attn_mask, scores)
     kind = kind_of(attn_mask.dtype)
     if kind == "float":
-        return ag.softmax(scores + attn_mask, axis=-1)
+        return _with_added_mask(scores, attn_mask)
     if kind != "bool":
         raise TypeError(
             f"scaled_dot_product_attention: attn_mask is {attn_mask.dtype}; expected bool or a floating dtype"
         )
     weights = ag.softmax(ag.where(attn_mask, scores, _masked(scores)), axis=-1)
     return ag.where(attn_mask, weights, 0.0)
+
+
+def _with_added_mask(scores, mask):
+    """The weights under a mask that is added: zeros and not NaN where every key of a row is masked, in the gradient too."""
+    keys = mask if mask.ndim else mask.reshape(1)
+    is_seen = (keys != -math.inf).any(axis=-1, keepdims=True)
+    weights = ag.softmax(ag.where(is_seen, scores + mask, 0.0), axis=-1)
+    return ag.where(is_seen, weights, 0.0)
 
 
 def causal_mask(rows, columns, device=None):
