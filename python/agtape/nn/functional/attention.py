@@ -21,7 +21,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
         key: tensor of shape (..., S, E).
         value: tensor of shape (..., S, Ev).
         attn_mask: tensor that broadcasts to (..., L, S): of bool, true where a query may look; or floating, added to the scores.
-            A query that may look nowhere (bool) gets zeros.
+            A query that may look nowhere (false, or -inf, for every key) gets zeros.
         dropout_p: probability of dropping a weight; 0 in evaluation.
         is_causal: whether query i sees keys 0 to i only; not together with `attn_mask`.
         scale: default 1 / sqrt(E).
