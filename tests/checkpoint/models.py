@@ -1,9 +1,12 @@
 """Owns what the checkpoint tests share: small models in the widest float type, gradients with and without segments, nested programs, counting."""
 
+import collections
+import functools
+
 import agtape as ag
 import numpy as np
 from hypothesis import strategies as st
-from on_device import assert_close, float_type, item_bytes
+from on_device import assert_close, float_type, is_adapter, item_bytes
 from pool_bytes import class_bytes
 
 WIDTH, BATCH = 8, 16
@@ -55,6 +58,19 @@ def gradients(build, leaves, look=LOOKS[0], passes=1, budget=None):
         loss.backward(retain_graph=number + 1 < passes)
     grads = [None if leaf.grad is None else leaf.grad.numpy().copy() for leaf in leaves]
     return loss.item(), grads
+
+
+def few_on_an_adapter(test):
+    """The test, of whose examples an adapter runs the first few for each replay: on software Vulkan each takes seconds."""
+    seen = collections.Counter()
+
+    @functools.wraps(test)
+    def some(*args, **kwargs):
+        seen[kwargs.get("replay")] += is_adapter()
+        if seen[kwargs.get("replay")] <= 3 or not is_adapter():
+            test(*args, **kwargs)
+
+    return some
 
 
 def nests(simple):

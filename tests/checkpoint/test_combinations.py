@@ -1,7 +1,6 @@
 """Random programs of everything at once: nested segments, budgets, views, in-place writes, draws, buffers, errors; to the bit (C01-C14, B01, B02)."""
 
 import contextlib
-import functools
 import gc
 import random
 
@@ -9,10 +8,10 @@ import agtape as ag
 import numpy as np
 import pytest
 from agtape import _core
-from checkpoint.models import LOOKS, REPLAYS, assert_equal, nests
+from checkpoint.models import LOOKS, REPLAYS, assert_equal, few_on_an_adapter, nests
 from hypothesis import given
 from hypothesis import strategies as st
-from on_device import assert_close, assert_same_bits, float_type, is_adapter
+from on_device import assert_close, assert_same_bits, float_type
 from pool_bytes import active
 
 SIDE = 16
@@ -150,21 +149,6 @@ class Env:
                 # An evaluation in the midst, and a number that depends on it.
                 return value * float(np.tanh(value.numpy()).mean())
         raise AssertionError(kind)
-
-
-def few_on_an_adapter(test):
-    """The test, of whose examples an adapter runs the first few: on software Vulkan each takes seconds."""
-    left = dict.fromkeys((*REPLAYS, "mixed"), 3)
-
-    @functools.wraps(test)
-    def some(*args, **kwargs):
-        if is_adapter():
-            left[kwargs["replay"]] -= 1
-            if left[kwargs["replay"]] < 0:
-                return
-        test(*args, **kwargs)
-
-    return some
 
 
 def at(stack, place):

@@ -5,7 +5,7 @@ import functools
 import agtape as ag
 import numpy as np
 import pytest
-from checkpoint.models import LOOKS, REPLAYS, assert_equal, gradients, nests, plain, weights
+from checkpoint.models import LOOKS, REPLAYS, assert_equal, few_on_an_adapter, gradients, nests, plain, weights
 from hypothesis import given
 from hypothesis import strategies as st
 from on_device import assert_close, float_type
@@ -88,6 +88,7 @@ def calling(replay):
 
 @pytest.mark.parametrize("replay", [*REPLAYS, "mixed"])
 @given(program=programs, look=st.sampled_from(LOOKS), passes=st.integers(1, 2))
+@few_on_an_adapter
 def test_C01_C07_C08_random_programs_of_segments(replay, program, look, passes):
     leaves = weights(3, width=4)
     x = ag.tensor(np.random.default_rng(9).standard_normal(SHAPE), dtype=float_type())
@@ -104,6 +105,7 @@ def test_C01_C07_C08_random_programs_of_segments(replay, program, look, passes):
 
 
 @given(program=shallow)
+@few_on_an_adapter
 def test_C19_second_derivatives_of_random_programs(program):
     ws = [w.detach() for w in weights(3, width=4)]
     x = ag.tensor(np.random.default_rng(9).standard_normal(SHAPE) * 0.5, dtype=float_type())
@@ -122,6 +124,7 @@ def test_C19_second_derivatives_of_random_programs(program):
 
 @pytest.mark.parametrize("replay", [*REPLAYS, "mixed"])
 @given(program=programs)
+@few_on_an_adapter
 def test_C06_random_programs_leave_nothing_behind(replay, program):
     leaves = weights(3, width=4)
     x = ag.tensor(np.ones(SHAPE), dtype=float_type())
