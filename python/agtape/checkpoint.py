@@ -12,6 +12,7 @@ from agtape import _core
 from agtape._core import Tensor
 from agtape.ambient import World, generators
 from agtape.arguments import as_flag, as_word, shown
+from agtape.fingerprint import outline
 from agtape.tree import flatten
 
 _REPLAYS = ("trace", "call")
@@ -156,6 +157,7 @@ def _call(fn, args, kwargs, verify, rngs, name):
         with run:
             result = _finished(name, fn(*args, **kwargs))
             outs, rebuild = _outputs(name, result)
+            run.enter_results(outs, outline(result))
     except BaseException as error:
         _take_back(world, error, name)
         raise
@@ -243,7 +245,9 @@ def _again(run, fn, args, kwargs, world, name):
         _REPLAYING.depth = depth + 1
         world.restore(ours=False)
         with run:
-            outs, _ = _outputs(name, fn(*args, **kwargs))
+            result = fn(*args, **kwargs)
+            outs, _ = _outputs(name, result)
+            run.enter_results(outs, outline(result))
             found = run.snapshot(outs)
     except StopIteration as error:
         # It would end a loop of the caller's without a word.

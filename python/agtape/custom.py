@@ -6,6 +6,7 @@ import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
 from agtape.arguments import as_text
+from agtape.fingerprint import fingerprint
 
 
 class CustomOp:
@@ -82,7 +83,9 @@ class CustomOp:
                     "tensors"
                 )
         rule = self._bind(args, positions, is_tuple)
-        outs = _core.custom([args[i] for i in positions], raws, rule, self.name)
+        others = [a for a in args if not isinstance(a, Tensor)]
+        fingerprints = functools.partial(_fingerprints, self.rule, others)
+        outs = _core.custom([args[i] for i in positions], raws, rule, self.name, fingerprints)
         return tuple(outs) if is_tuple else outs[0]
 
     def __repr__(self):
@@ -168,6 +171,11 @@ def custom_gradient(forward, backward, name=None):
     if not callable(backward):
         raise TypeError(f"custom_gradient: backward is {type(backward).__name__}; expected a function")
     return CustomOp(forward, backward, name)
+
+
+def _fingerprints(rule, arguments):
+    """What tells a rule and its arguments from those of another run."""
+    return [fingerprint(rule), fingerprint(arguments) if arguments else ([], [])]
 
 
 def _checked(name, position, gradient, tensor):

@@ -4,6 +4,15 @@ use crate::error::Result;
 use smallvec::SmallVec;
 use std::any::Any;
 
+/// What tells a user's function, or its arguments, from those of another run.
+#[derive(Debug, Default)]
+pub struct Fingerprint {
+    /// Of each object in it: a number of its own, 0 if it has none, and a digest of what it looks like. The function itself comes first.
+    pub parts: Vec<(u64, u64)>,
+    /// The tensors in it.
+    pub tensors: Vec<Tensor>,
+}
+
 /// What a user's op does in backward.
 pub trait CustomRule: Send + Sync {
     /// The op's name, for messages.

@@ -16,7 +16,7 @@ mod variable;
 
 pub use budget::{Budget, GivenUp, Obeying, go_on_obeying, is_any_limited, limiting_tapes, obey};
 pub use buffer::{Buffer, Label, MAPPED_BYTES, mapped_bytes, set_memory_limit};
-pub use custom::CustomRule;
+pub use custom::{CustomRule, Fingerprint};
 pub use log::Log;
 pub use node::{Node, Out, Spec, Stage, State, Tensor, Value, next_id};
 pub use pending::{Forecast, is_forecasting, is_pending_full, is_walk_full, outside_walk, pending_roots, walking};

@@ -1,6 +1,6 @@
 //! Recording: which tapes a new node belongs to, and what its gradient rule keeps.
 use super::budget::Budget;
-use super::log::Log;
+use super::log::{Log, Mode};
 use super::node::{Node, Spec, Tensor};
 use super::pending;
 use super::probe::Probe;
@@ -184,11 +184,12 @@ pub fn record(
     node.place = PLACE_HOOK.get().and_then(|hook| hook()).map(String::into_boxed_str);
     STATE.with(|state| finish(&mut node, &state.borrow(), &saves));
     let node = publish(node);
-    note(&node);
+    note(&node, Mode::Recorded);
     node
 }
 
-/// The recipe of a node over other inputs: what a replay computes in its stead. It is recorded like any op.
+/// The recipe of a node over other inputs: what a replay computes in its stead. Of the tapes that record now, those record it that recorded
+/// the original: what was a constant to them (detached, or made under `no_grad`) stays one.
 pub fn record_clone(original: &Node, inputs: SmallVec<[Tensor; 2]>, saves: fn(&Op, u32) -> Option<Saved>) -> Arc<Node> {
     let specs = original.outs.iter().map(|o| o.spec.clone()).collect();
     let mut node = Node::build(original.op.clone(), original.args.clone(), inputs, specs);
@@ -197,25 +198,52 @@ pub fn record_clone(original: &Node, inputs: SmallVec<[Tensor; 2]>, saves: fn(&O
     }
     node.place = original.place.clone();
     node.replay_of = original.segment.clone();
-    let reads = original.state.lock().reads;
+    let (kept, rule) = {
+        let state = original.state.lock();
+        (state.reads, state.rule.clone())
+    };
     // A user's op may keep less than its family.
-    let saves = |op: &Op, needs: u32| if matches!(op, Op::Custom) { Some(reads) } else { saves(op, needs) };
-    STATE.with(|state| finish(&mut node, &state.borrow(), &saves));
-    let node = publish(node);
-    note(&node);
+    let saves = |op: &Op, needs: u32| if matches!(op, Op::Custom) { Some(kept) } else { saves(op, needs) };
+    let mut around = STATE.with(|s| s.borrow().clone());
+    let strangers = strangers(original, &around);
+    around.tapes.retain(|tape| original.marks.iter().any(|m| Arc::ptr_eq(&m.tape, tape)));
+    stamp(&mut node, &around);
+    record_on(&mut node, &around, &saves);
     if !node.marks.is_empty() {
-        let rule = original.state.lock().rule.clone();
-        node.state.lock().rule = rule;
+        node.state.get_mut().rule = rule;
     }
+    node.marks.extend(strangers);
+    let node = publish(node);
+    note(&node, Mode::Recorded);
     node
+}
+
+/// Marks of the original's live tapes that know nothing of a tape which records now: a walk over that one must meet them, since it can no
+/// more follow the clone than the original.
+fn strangers(original: &Node, state: &GradState) -> SmallVec<[Mark; 1]> {
+    let is_stranger = |m: &&Mark| {
+        let are_apart =
+            |t: &Arc<TapeCore>| !Arc::ptr_eq(t, &m.tape) && !t.outer.contains(&m.tape.id) && !m.tape.outer.contains(&t.id);
+        m.is_live() && !state.paused && !state.tapes.iter().any(|t| Arc::ptr_eq(t, &m.tape)) && state.tapes.iter().any(are_apart)
+    };
+    original.marks.iter().filter(is_stranger).cloned().collect()
 }
 
 /// Puts a new node into the segment and on the tapes that are under way.
 fn finish(node: &mut Node, state: &GradState, saves: &dyn Fn(&Op, u32) -> Option<Saved>) {
     stamp(node, state);
-    let is_recorded = !state.paused && !state.tapes.is_empty() && node.outs.iter().any(|o| o.spec.dtype.is_float());
+    record_on(node, state, saves);
+}
+
+/// Marks a new node with the tapes that record it, and counts what it keeps.
+fn record_on(node: &mut Node, state: &GradState, saves: &dyn Fn(&Op, u32) -> Option<Saved>) {
+    let is_recorded = !state.paused && !state.tapes.is_empty() && has_float(node);
     let reads = if is_recorded { mark(node, &state.tapes, saves) } else { None };
     count(node, reads);
+}
+
+fn has_float(node: &Node) -> bool {
+    node.outs.iter().any(|o| o.spec.dtype.is_float())
 }
 
 fn stamp(node: &mut Node, state: &GradState) {
@@ -223,20 +251,22 @@ fn stamp(node: &mut Node, state: &GradState) {
     node.segment = state.segment.clone().filter(|s| s.is_live());
 }
 
-/// Writes a new node into the log of the run under way.
-fn note(node: &Arc<Node>) {
-    let Some(log) = STATE.with(|s| s.borrow().log.clone()) else { return };
+/// Writes a new node into the log of the run under way. `mode` holds unless recording is paused, which is nothing to integers.
+fn note(node: &Arc<Node>, mode: Mode) {
+    let (log, is_paused) = STATE.with(|s| (s.borrow().log.clone(), s.borrow().paused));
+    let Some(log) = log else { return };
+    let mode = if mode == Mode::Recorded && is_paused && has_float(node) { Mode::Paused } else { mode };
     log.remember(node);
     let place = node.place.as_deref().map(str::to_owned).or_else(|| PLACE_HOOK.get().and_then(|hook| hook()));
     let inputs = node.state.lock().inputs.clone();
-    log.push(node, &inputs, &[], place.as_deref().unwrap_or("an unknown line"));
+    log.push(node, &inputs, &[], place.as_deref().unwrap_or("an unknown line"), mode);
 }
 
 /// Writes a leaf that was made of other tensors or of values from outside into the log of the run under way.
 pub fn log_leaf<V: AsRef<[u8]>>(leaf: &Tensor, of: &[Tensor], values: impl FnOnce() -> V) {
     let Some(log) = STATE.with(|s| s.borrow().log.clone()) else { return };
     let place = PLACE_HOOK.get().and_then(|hook| hook());
-    log.push(&leaf.node, of, values().as_ref(), place.as_deref().unwrap_or("an unknown line"));
+    log.push(&leaf.node, of, values().as_ref(), place.as_deref().unwrap_or("an unknown line"), Mode::Recorded);
 }
 
 /// An alias that is a source of the tape whatever it came from, recorded on the other tapes as usual.
@@ -249,7 +279,7 @@ pub fn record_source(t: &Tensor, tape: &Arc<TapeCore>, saves: fn(&Op, u32) -> Op
     node.marks.push(Mark { tape: tape.clone(), generation: tape.generation.load(Relaxed) });
     count(&mut node, reads);
     let node = publish(node);
-    note(&node);
+    note(&node, Mode::Source);
     Tensor::first(node)
 }
 
@@ -279,7 +309,7 @@ pub fn record_version(t: &Tensor, variable: Option<Arc<Variable>>) -> Tensor {
     }
     node.variable = variable;
     let node = publish(node);
-    note(&node);
+    note(&node, Mode::Detached);
     Tensor::first(node)
 }
 

@@ -2,7 +2,7 @@
 use super::error::{attached, remember};
 use super::tensor::{PyTensor, wrap_all};
 use crate::error::{Error, Result};
-use crate::graph::{CustomRule, Tensor};
+use crate::graph::{CustomRule, Fingerprint, Tensor, scope};
 use crate::ops::Grads;
 use crate::ops::custom::custom as record_custom;
 use crate::ops::unary::zeros_like;
@@ -57,17 +57,35 @@ impl CustomRule for PyRule {
 /// The outputs as results of one node with a gradient rule; the outputs themselves where no tape needs it.
 ///
 /// inputs: the tensors that the rule gives gradients for. outputs: what the forward made of them, unrecorded. rule(grads, inputs, outputs)
-/// gets lists of tensors and returns a list with one gradient or None an input.
+/// gets lists of tensors and returns a list with one gradient or None an input. fingerprints() is asked inside a segment whose function is
+/// called again: for the rule and for its arguments, a list with two numbers for each object, and the tensors in them.
 #[pyfunction]
 pub fn custom(
     inputs: Vec<Bound<'_, PyTensor>>,
     outputs: Vec<Bound<'_, PyTensor>>,
     rule: Py<PyAny>,
     name: String,
+    fingerprints: Bound<'_, PyAny>,
 ) -> PyResult<Vec<PyTensor>> {
-    let core = |list: &[Bound<'_, PyTensor>]| list.iter().map(|t| t.get().tensor()).collect::<Vec<Tensor>>();
-    let rule = Arc::new(PyRule { name, function: rule });
-    Ok(wrap_all(record_custom(rule, &core(&inputs), &core(&outputs))?))
+    let rule = Arc::new(PyRule { name: name.clone(), function: rule });
+    let made = record_custom(rule, &core(&inputs), &core(&outputs))?;
+    let log = scope(|s| s.log.clone());
+    if let (Some(log), Some(node)) = (log, made.first().map(|t| &t.node).filter(|n| n.is_recorded())) {
+        let [rule, arguments]: [Found<'_>; 2] = fingerprints.call0()?.extract()?;
+        log.push_rule(node, &name, &fingerprint(rule), &fingerprint(arguments));
+    }
+    Ok(wrap_all(made))
+}
+
+/// The parts of a fingerprint and its tensors, as Python gives them.
+type Found<'py> = (Vec<(u64, u64)>, Vec<Bound<'py, PyTensor>>);
+
+fn fingerprint((parts, tensors): Found<'_>) -> Fingerprint {
+    Fingerprint { parts, tensors: core(&tensors) }
+}
+
+fn core(list: &[Bound<'_, PyTensor>]) -> Vec<Tensor> {
+    list.iter().map(|t| t.get().tensor()).collect()
 }
 
 /// Adds this file's functions to the module.

@@ -235,6 +235,12 @@ impl PyRun {
         wrap_all(tensors.iter().map(|t| t.get().tensor()))
     }
 
+    /// Enters what the run returned: its tensors, and the containers and keys around them; the second run's must be the first one's.
+    fn enter_results(&self, tensors: Vec<Bound<'_, PyTensor>>, structure: &str) {
+        let tensors: Vec<Tensor> = tensors.iter().map(|t| t.get().tensor()).collect();
+        self.log.lock().enter_results(&tensors, structure);
+    }
+
     /// The outputs of the first run under one node that carries the replay; those that want no gradient as they are.
     fn record(&self, py: Python<'_>, outputs: Vec<Bound<'_, PyTensor>>, replay: Py<PyAny>) -> PyResult<Vec<Option<PyTensor>>> {
         let Some(tape) = self.tape.lock().take() else {
