@@ -46,7 +46,7 @@ def checkpoint(fn=None, /, *args, replay="trace", verify=False, rngs=(), name=No
         *args, **kwargs: anything, nested containers of tensors too.
         replay: "trace" rebuilds what ran from its recipes, without calling the function again. "call" keeps no recipe and calls the
             function a second time in backward, with the random state, options, argument values and variables captured by
-            `fn` itself of the first call; a second run of other ops, numbers or tensors is an error.
+            `fn` itself of the first call; a second run of other ops, numbers, tensors, results or gradient rules is an error.
         verify: whether the outputs of a second call are compared too; what is rebuilt from recipes cannot differ.
         rngs: list of generators of the user's (`numpy.random.Generator`, `random.Random`, anything with `get_state` and `set_state`)
             that a second call must find as the first did, and that are set back where `fn` raises; ours, Python's and NumPy's global
