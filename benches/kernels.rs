@@ -182,13 +182,13 @@ fn updates(group: &mut Group<'_>) -> Result<()> {
     let shape = &[1 << 20];
     let gradient = input(shape)?;
     group.throughput(Throughput::Elements(1 << 20));
-    let mut state = vec![input(shape)?, held(full(shape, Scalar::Int(0), F32)?)?];
+    let mut state = vec![input(shape)?, held(full("bench", shape, Scalar::Int(0), F32)?)?];
     measure(group, "sgd with momentum", move || {
         let new = sgd(&state[0], &gradient, Some(&state[1]), &sgd_hyper())?;
         advance(&mut state, new)
     })?;
     let gradient = input(shape)?;
-    let zeros = || held(full(shape, Scalar::Int(0), F32)?);
+    let zeros = || held(full("bench", shape, Scalar::Int(0), F32)?);
     let mut state = vec![input(shape)?, zeros()?, zeros()?];
     let mut step = 0;
     measure(group, "adam", move || {

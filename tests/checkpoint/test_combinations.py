@@ -184,17 +184,6 @@ programs = st.lists(st.one_of(instruction, nests(simple)), min_size=3, max_size=
 shallow = st.lists(instruction, min_size=3, max_size=12)
 
 
-def recorded(program):
-    """The program without values that are cut off from the tape: those have tests of their own where derivatives are taken twice."""
-
-    def step(kind, *args):
-        if kind in ("frozen", "detach"):
-            return "unary", 0, args[-1]
-        return (kind, recorded(args[0]), *args[1:]) if kind in ("segment", "attempt") else (kind, *args)
-
-    return [step(*instruction) for instruction in program]
-
-
 def train(program, replay, passes=1, budget=None, look=LOOKS[0]):
     """One or two backward passes over one fresh run: losses, gradients, buffers, what is drawn next, calls and the peak."""
     env = Env(replay)
@@ -314,7 +303,7 @@ def test_C09_C17_random_second_runs_that_break_can_be_tried_again(replay, progra
 
 
 @pytest.mark.parametrize("replay", [*REPLAYS, "mixed"])
-@given(program=shallow.map(recorded))
+@given(program=programs)
 @few_on_an_adapter
 def test_C19_random_combinations_have_second_derivatives(replay, program):
     def product(replay):

@@ -38,7 +38,6 @@ instruction = st.recursive(
     max_leaves=12,
 )
 programs = st.lists(st.one_of(instruction, nests(simple)), min_size=2, max_size=12)
-shallow = st.lists(instruction, min_size=2, max_size=12)
 
 
 def run(program, stack, ws, call):
@@ -104,7 +103,7 @@ def test_C01_C07_C08_random_programs_of_segments(replay, program, look, passes):
     assert_equal(found, expected, rtol=1e-9)
 
 
-@given(program=shallow)
+@given(program=programs)
 @few_on_an_adapter
 def test_C19_second_derivatives_of_random_programs(program):
     ws = [w.detach() for w in weights(3, width=4)]
