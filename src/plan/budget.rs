@@ -3,7 +3,7 @@ use super::arena::FEW;
 use super::flow::Flow;
 use super::lend::Lending;
 use super::lower::{Lowered, Temp, lower};
-use super::place::{Placement, can_keep_in_common, highest, place_tightly};
+use super::place::{Placement, can_keep_in_common, highest, peak, place_tightly};
 use super::prepare::prepare;
 use super::program::{Input, Program};
 use super::rebuild::{Rule, Way, schedule};
@@ -154,7 +154,8 @@ impl<'a> Planner<'a> {
             (0..plain.temps.len() as u32).filter(is_kept).map(|t| (t, class_bytes(plain.temps[t as usize].bytes))).collect();
         let is_common = 2 * plain.temps.len() <= FEW && can_keep_in_common(program.device) && !adds_to_leaves(program, &plain);
         // What is made before most is alive, such as a network's output, is held for other reasons than gradients are.
-        let common = if is_common { Lending::in_common(&flow, &lent, highest(&placement.steps)) } else { None };
+        let (most_alive, alive) = (highest(&placement.steps), peak(&placement.steps));
+        let common = if is_common { Lending::in_common(&flow, &lent, most_alive, alive) } else { None };
         let most = common.or_else(|| Lending::new(&flow, &lent));
         let lendings = std::iter::once(Lending::none(&flow)).chain(most).collect();
         Ok(Planner { program, plain, prepared, flow, lendings, kept })

@@ -50,13 +50,12 @@ impl Lending {
     }
 
     /// To values of any size: those of the kept ones that are made after a launch lie in common memory from then on. `None` if that is
-    /// little.
-    pub fn in_common(flow: &Flow, kept: &[(u32, usize)], after: u32) -> Option<Lending> {
+    /// little beside what is alive at most.
+    pub fn in_common(flow: &Flow, kept: &[(u32, usize)], after: u32, alive: usize) -> Option<Lending> {
         let late = kept.iter().copied().filter(|&(t, bytes)| bytes >= LEAST_PART && flow.maker[t as usize] > after);
-        let all: usize = flow.bytes.iter().sum();
         let common: usize = late.clone().map(|(_, bytes)| bytes).sum();
         let lending = || Lending { small: usize::MAX, common_after: Some(after), bytes: lent(flow, late) };
-        (common >= MAPPED_BYTES && common > all / LITTLE).then(lending)
+        (common >= MAPPED_BYTES && common > alive / LITTLE).then(lending)
     }
 }
 
