@@ -17,7 +17,7 @@ MISTAKES = {
     "float labels": (".astype(np.int64))", ".astype(np.float32))", (TypeError, ValueError), ["cross_entropy", "float"]),
     "labels beyond the classes": ("> 0).astype(np.int64)", "> 0) * 2).astype(np.int64)", IndexError, ["cross_entropy", "2", "0 to 1", "called at"]),
     "no tape": ("with ag.grad_tape() as tape:", "tape = None\n    if True:", RuntimeError, ["backward", "not recorded", "grad_tape()"]),
-    "no leaf": ("ag.param(", "ag.tensor(", RuntimeError, ["backward", "not recorded", "leaves that require a gradient"]),
+    "no leaf": ("ag.param(", "ag.tensor(", ValueError, ["Adam", "(2, 32)", "never required a gradient", "ag.param"]),
     "weight of another shape": ("(2, 32)", "(3, 32)", ValueError, ["matmul", "[512, 2]", "[3, 32]", "(2)", "must equal"]),
     "bias of another shape": ("np.zeros(32", "np.zeros(31", ValueError, ["add", "[512, 32]", "[31]", "broadcast"]),
     "classes in the wrong place": ("argmax(axis=1)", "argmax(axis=2)", ValueError, ["argmax", "axis 2", "2 dimension"]),
