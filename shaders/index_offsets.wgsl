@@ -1,5 +1,5 @@
 // Offsets that index tensors name: each pass adds what one of them contributes; a bad index is reported and marked.
-// Limited by memory: an index and an offset for each position.
+// Negative ones count from the end where p.wrap is p.size, and are bad where it is 0. Limited by memory: an index and an offset for each position.
 const MISSING: u32 = 0xffffffffu;
 
 fn each(place: u32) {
@@ -11,7 +11,7 @@ fn each(place: u32) {
         offset = offsets[p.offsets_at + place];
     }
     let raw = index_idx(p.idx_at + place);
-    let index = u32(select(raw, raw + i32(p.size), raw < 0));
+    let index = u32(select(raw, raw + i32(p.wrap), raw < 0));
     if index >= p.size {
         atomicMax(&flag[0], p.ticket);
         offset = MISSING;

@@ -142,6 +142,16 @@ impl Error {
         }
     }
 
+    /// The same error by the name of the op that was called, which another one computes.
+    pub fn named(self, op: &'static str) -> Error {
+        match self {
+            Error::Value { message, .. } => Error::Value { op, message },
+            Error::Type { message, .. } => Error::Type { op, message },
+            Error::Index { message, .. } => Error::Index { op, message },
+            other => other,
+        }
+    }
+
     /// The same error with the place in the user's program that called the op.
     pub fn at(self, place: &str) -> Error {
         let add = |m: String| format!("{m} (called at {place})");

@@ -171,7 +171,7 @@ def test_an_evaluation_that_failed_raises_again_and_stops_nobody_else():
     bad, line = x[where], inspect.currentframe().f_lineno
     depends, other = bad * 2, x * 2
     for _ in range(2):
-        with pytest.raises(IndexError, match=rf"gather: index 7 .*size 3.*test_evaluation\.py:{line}"):
+        with pytest.raises(IndexError, match=rf"getitem: index 7 .*size 3.*test_evaluation\.py:{line}"):
             bad.numpy()
         with pytest.raises(IndexError):
             ag.eval(depends)

@@ -226,6 +226,45 @@ impl BinaryKind {
 }
 
 kinds! {
+    /// The public function that index tensors were given to.
+    Caller {
+        /// None that has another name than the op itself.
+        Own = "",
+        /// Slices along an axis.
+        Take = "take",
+        /// `t[i]`
+        Getitem = "getitem",
+        /// `t[i] = v`
+        Setitem = "setitem",
+        /// Values added along an axis.
+        ScatterAdd = "scatter_add",
+        /// Slices added along an axis.
+        IndexAdd = "index_add",
+        /// Rows of a table.
+        Embedding = "embedding",
+        /// Labels as vectors.
+        OneHot = "one_hot",
+        /// A loss of labels.
+        NllLoss = "nll_loss",
+        /// A loss of labels and logits.
+        CrossEntropy = "cross_entropy",
+    }
+}
+
+impl Caller {
+    /// What errors call an op.
+    pub fn name_or(self, own: &'static str) -> &'static str {
+        if self == Caller::Own { own } else { self.name() }
+    }
+
+    /// Whether negative indices count from the end; labels do not.
+    pub const fn counts_from_end(self) -> bool {
+        use Caller::*;
+        !matches!(self, Embedding | OneHot | NllLoss | CrossEntropy)
+    }
+}
+
+kinds! {
     /// Reductions over axes.
     ReduceKind {
         /// Sum: wide accumulators, order fixed by the shape. Integers and bool are widened to int64 before by a cast.

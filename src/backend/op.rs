@@ -1,5 +1,5 @@
 //! The closed list of ops as data: what a node says and a backend runs.
-use super::kind::{BinaryKind, Precision, ReduceKind, UnaryKind};
+use super::kind::{BinaryKind, Caller, Precision, ReduceKind, UnaryKind};
 use crate::device::Device;
 pub use crate::rng::RandomKind;
 use crate::shape::{Axes, Shape};
@@ -54,6 +54,21 @@ pub struct EntropyForm {
     pub ignores: bool,
     /// Arg 1 is the share of the target that is spread over all classes.
     pub smooths: bool,
+}
+
+/// Where an op reads or writes at index tensors.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Indexed {
+    /// The number of index tensors, or the axis that the only one counts along.
+    pub n: usize,
+    /// Whose indices they are.
+    pub by: Caller,
+}
+
+impl From<usize> for Indexed {
+    fn from(n: usize) -> Indexed {
+        Indexed { n, by: Caller::Own }
+    }
 }
 
 /// What a node computes. Inputs are positional, attributes are fields, and numbers that change from step to step are the node's args.
@@ -127,16 +142,16 @@ pub enum Op {
     /// Inputs one after the other along an axis.
     Concat(usize),
     /// Inputs x and k integer index tensors of one shape I: out[I.., rest..] = x[idx1[I], .., idxk[I], rest..]; negative indices count
-    /// from the end.
-    Gather(usize),
+    /// from the end, save where they are labels.
+    Gather(Indexed),
     /// Inputs x, k index tensors of shape I, v of shape I + rest: x with v added at the indices (repeated ones add, in index order).
-    ScatterAdd(usize),
+    ScatterAdd(Indexed),
     /// As ScatterAdd, but v replaces (the last of repeated ones wins).
-    IndexPut(usize),
+    IndexPut(Indexed),
     /// Inputs x, idx (same rank, equal sizes except along the axis): NumPy's take_along_axis.
-    TakeAlong(usize),
+    TakeAlong(Indexed),
     /// Inputs x, idx, v (v as idx): x with v added at idx along the axis.
-    ScatterAlong(usize),
+    ScatterAlong(Indexed),
     /// Inputs x, v: x with the slice replaced by v (v has the slice's shape).
     SliceAssign(Box<[Range]>),
     /// Random numbers of the output's shape.
@@ -196,6 +211,16 @@ impl Op {
             Op::Update(UpdateKind::Adam) => "adam",
             Op::Transfer(_) => "to_device",
             Op::Custom => "custom",
+        }
+    }
+
+    /// The name that errors give it: that of the public function which index tensors were given to.
+    pub fn called(&self) -> &'static str {
+        match self {
+            Op::Gather(at) | Op::ScatterAdd(at) | Op::IndexPut(at) | Op::TakeAlong(at) | Op::ScatterAlong(at) => {
+                at.by.name_or(self.name())
+            }
+            _ => self.name(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Cross-entropy of rows of logits with integer labels: loss, its gradient as an op of its own, and its gradient.
 use super::binary::{add, binary, div, host_scalar, mul, scalar, select, sub};
 use super::create::ones;
-use super::index::gather;
+use super::index::gather_by;
 use super::reduce::{detach_like, reduce};
 use super::rule::{Ctx, Grads, Rule, make, make_many, only};
 use super::softmax::softmax;
@@ -9,6 +9,7 @@ use super::transfer::one_device;
 use super::unary::cast;
 use super::view::{move_axis, reshape_to};
 use crate::backend::kind::BinaryKind::Ne;
+use crate::backend::kind::Caller;
 use crate::backend::kind::ReduceKind::{Mean, Sum};
 use crate::backend::op::{EntropyForm, Op};
 use crate::dtype::{DType, Scalar};
@@ -134,7 +135,7 @@ fn masses(form: EntropyForm, args: &[u64], labels: &Tensor, weight: Option<&Tens
     let counts = if form.ignores { Some(binary(Ne, &labels, &number(*ignored))?) } else { None };
     let Some(weight) = weight else { return Ok((counts, None)) };
     let safe = counts.as_ref().map_or_else(|| Ok(labels.clone()), |c| select(c, &labels, &number(0)))?;
-    let own = gather(weight, &[safe])?;
+    let own = gather_by(Caller::CrossEntropy, weight, &[safe])?;
     if !form.smooths {
         return Ok((counts, Some(own)));
     }

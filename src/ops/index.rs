@@ -5,8 +5,8 @@ use super::rule::{Ctx, Grads, Rule, make, only};
 use super::transfer::one_device;
 use super::unary::cast;
 use super::view::{broadcast_to, move_axis, permute_axes, reshape_to};
-use crate::backend::kind::BinaryKind::Eq;
-use crate::backend::op::Op;
+use crate::backend::kind::{BinaryKind::Eq, Caller};
+use crate::backend::op::{Indexed, Op};
 use crate::dtype::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::graph::{Saved, Spec, Tensor};
@@ -48,30 +48,47 @@ fn joined(x: &Tensor, indices: Vec<Tensor>, v: Option<Tensor>) -> Inputs {
 
 /// x at the index tensors, which count along its leading axes and broadcast to a shape I: the result is I followed by the other axes.
 pub fn gather(x: &Tensor, indices: &[Tensor]) -> Result<Tensor> {
-    let (indices, mut shape) = common("gather", x, indices)?;
-    let k = indices.len();
-    shape.extend_from_slice(&x.shape()[k..]);
-    check_size("gather", &shape)?;
-    Ok(make(Op::Gather(k), smallvec![], joined(x, indices, None), Spec { shape, dtype: x.dtype() }))
+    gather_by(Caller::Own, x, indices)
 }
 
-fn write(op: &'static str, make_op: fn(usize) -> Op, x: &Tensor, indices: &[Tensor], v: &Tensor) -> Result<Tensor> {
+/// `gather` of the indices of a public function.
+pub fn gather_by(by: Caller, x: &Tensor, indices: &[Tensor]) -> Result<Tensor> {
+    let op = by.name_or("gather");
+    let (indices, mut shape) = common(op, x, indices)?;
+    let n = indices.len();
+    shape.extend_from_slice(&x.shape()[n..]);
+    check_size(op, &shape)?;
+    Ok(make(Op::Gather(Indexed { n, by }), smallvec![], joined(x, indices, None), Spec { shape, dtype: x.dtype() }))
+}
+
+fn write(op: &'static str, make_op: fn(Indexed) -> Op, by: Caller, x: &Tensor, indices: &[Tensor], v: &Tensor) -> Result<Tensor> {
+    let op = by.name_or(op);
     one_device(op, &[x, v])?;
     let (indices, mut shape) = common(op, x, indices)?;
-    let k = indices.len();
-    shape.extend_from_slice(&x.shape()[k..]);
+    let n = indices.len();
+    shape.extend_from_slice(&x.shape()[n..]);
     let v = broadcast_to(&cast(v, x.dtype()), &shape)?;
-    Ok(make(make_op(k), smallvec![], joined(x, indices, Some(v)), x.spec().clone()))
+    Ok(make(make_op(Indexed { n, by }), smallvec![], joined(x, indices, Some(v)), x.spec().clone()))
 }
 
 /// x with v added at the indices; repeated ones add. v broadcasts to what `gather` would give and takes x's dtype.
 pub fn scatter_add(x: &Tensor, indices: &[Tensor], v: &Tensor) -> Result<Tensor> {
-    write("scatter_add", Op::ScatterAdd, x, indices, v)
+    scatter_add_by(Caller::Own, x, indices, v)
+}
+
+/// `scatter_add` at the indices of a public function.
+pub fn scatter_add_by(by: Caller, x: &Tensor, indices: &[Tensor], v: &Tensor) -> Result<Tensor> {
+    write("scatter_add", Op::ScatterAdd, by, x, indices, v)
 }
 
 /// x with v put at the indices; the last of repeated ones wins. v broadcasts to what `gather` would give and takes x's dtype.
 pub fn index_put(x: &Tensor, indices: &[Tensor], v: &Tensor) -> Result<Tensor> {
-    write("index_put", Op::IndexPut, x, indices, v)
+    index_put_by(Caller::Own, x, indices, v)
+}
+
+/// `index_put` at the indices of a public function.
+pub fn index_put_by(by: Caller, x: &Tensor, indices: &[Tensor], v: &Tensor) -> Result<Tensor> {
+    write("index_put", Op::IndexPut, by, x, indices, v)
 }
 
 /// The index broadcast against x on all axes but one, and x likewise.
@@ -94,26 +111,28 @@ fn along(op: &'static str, x: &Tensor, index: &Tensor, axis: i64) -> Result<(Ten
 }
 
 /// x at positions along the axis, for each place of the other axes (which broadcast).
-pub fn take_along_axis(x: &Tensor, index: &Tensor, axis: i64) -> Result<Tensor> {
-    let (x, index, axis) = along("take_along_axis", x, index, axis)?;
+pub fn take_along_axis(by: Caller, x: &Tensor, index: &Tensor, axis: i64) -> Result<Tensor> {
+    let (x, index, n) = along(by.name_or("take_along_axis"), x, index, axis)?;
     let spec = Spec { shape: index.spec().shape.clone(), dtype: x.dtype() };
-    Ok(make(Op::TakeAlong(axis), smallvec![], smallvec![x, index], spec))
+    Ok(make(Op::TakeAlong(Indexed { n, by }), smallvec![], smallvec![x, index], spec))
 }
 
 /// x with v added at positions along the axis; repeated ones add. v broadcasts to the index's shape and takes x's dtype.
-pub fn scatter_along(x: &Tensor, index: &Tensor, v: &Tensor, axis: i64) -> Result<Tensor> {
-    one_device("scatter_along_axis", &[x, v])?;
-    let (wide, index, axis) = along("scatter_along_axis", x, index, axis)?;
+pub fn scatter_along(by: Caller, x: &Tensor, index: &Tensor, v: &Tensor, axis: i64) -> Result<Tensor> {
+    let op = by.name_or("scatter_along_axis");
+    one_device(op, &[x, v])?;
+    let (wide, index, n) = along(op, x, index, axis)?;
     if wide.shape() != x.shape() {
         let message = format!("indices of shape {:?} do not broadcast to the other axes of {:?}", index.shape(), x.shape());
-        return Err(Error::value("scatter_along_axis", message));
+        return Err(Error::value(op, message));
     }
     let v = broadcast_to(&cast(v, x.dtype()), index.shape())?;
-    Ok(make(Op::ScatterAlong(axis), smallvec![], smallvec![x.clone(), index, v], x.spec().clone()))
+    Ok(make(Op::ScatterAlong(Indexed { n, by }), smallvec![], smallvec![x.clone(), index, v], x.spec().clone()))
 }
 
 /// Slices of x at an index along an axis (`None`: elements in row-major order); the index's axes stand where the axis was.
 pub fn take(x: &Tensor, index: &Tensor, axis: Option<i64>) -> Result<Tensor> {
+    let gather = |x: &Tensor, indices: &[Tensor]| gather_by(Caller::Take, x, indices);
     let Some(axis) = axis else { return gather(&reshape_to(x, &[x.elems()]), std::slice::from_ref(index)) };
     let axis = shape::axis("take", axis, x.rank())?;
     let front = gather(&move_axis(x, axis, 0), std::slice::from_ref(index))?;
@@ -131,7 +150,7 @@ pub fn one_hot(index: &Tensor, classes: usize, dtype: DType) -> Result<Tensor> {
     let mut shape = Shape::from_slice(index.shape());
     shape.push(classes);
     let places = [positions(n), reshape_to(index, &[n])];
-    let rows = index_put(&zeros(&[n, classes], dtype)?, &places, &ones(&[], dtype)?)?;
+    let rows = index_put_by(Caller::OneHot, &zeros(&[n, classes], dtype)?, &places, &ones(&[], dtype)?)?;
     Ok(reshape_to(&rows, &shape))
 }
 
@@ -154,15 +173,15 @@ pub struct Gather;
 
 impl Rule for Gather {
     fn saves(&self, op: &Op, _needs: u32) -> Option<Saved> {
-        if let Op::Gather(k) = op { indices_only(*k) } else { None }
+        if let Op::Gather(at) = op { indices_only(at.n) } else { None }
     }
 
     /// g added into zeros at the indices.
     fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
         let g = only(grad_outs)?;
-        let Op::Gather(k) = ctx.op() else { return Err(Error::Internal("gather rule")) };
-        let x = scatter_add(&zeros(&ctx.spec(0).shape, g.dtype())?, &saved_indices(ctx, *k)?, g)?;
-        Ok(std::iter::once(Some(x)).chain((0..*k).map(|_| None)).collect())
+        let Op::Gather(Indexed { n, by }) = ctx.op() else { return Err(Error::Internal("gather rule")) };
+        let x = scatter_add_by(*by, &zeros(&ctx.spec(0).shape, g.dtype())?, &saved_indices(ctx, *n)?, g)?;
+        Ok(std::iter::once(Some(x)).chain((0..*n).map(|_| None)).collect())
     }
 }
 
@@ -171,16 +190,16 @@ pub struct ScatterAdd;
 
 impl Rule for ScatterAdd {
     fn saves(&self, op: &Op, needs: u32) -> Option<Saved> {
-        let Op::ScatterAdd(k) = op else { return None };
-        if needs >> (k + 1) & 1 == 1 { indices_only(*k) } else { Some(Saved::default()) }
+        let Op::ScatterAdd(Indexed { n, .. }) = op else { return None };
+        if needs >> (n + 1) & 1 == 1 { indices_only(*n) } else { Some(Saved::default()) }
     }
 
     /// g for x; g at the indices for v.
     fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
         let g = only(grad_outs)?;
-        let Op::ScatterAdd(k) = ctx.op() else { return Err(Error::Internal("scatter_add rule")) };
-        let v = if ctx.needs(k + 1) { Some(gather(g, &saved_indices(ctx, *k)?)?) } else { None };
-        Ok(around(*k, Some(g.clone()), v))
+        let Op::ScatterAdd(Indexed { n, by }) = ctx.op() else { return Err(Error::Internal("scatter_add rule")) };
+        let v = if ctx.needs(n + 1) { Some(gather_by(*by, g, &saved_indices(ctx, *n)?)?) } else { None };
+        Ok(around(*n, Some(g.clone()), v))
     }
 }
 
@@ -189,32 +208,32 @@ pub struct IndexPut;
 
 impl Rule for IndexPut {
     fn saves(&self, op: &Op, _needs: u32) -> Option<Saved> {
-        if let Op::IndexPut(k) = op { indices_only(*k) } else { None }
+        if let Op::IndexPut(at) = op { indices_only(at.n) } else { None }
     }
 
     /// g with zeros at the indices for x; g at the indices for v, but zero for values that a later one with the same index replaced.
     fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
         let g = only(grad_outs)?;
-        let Op::IndexPut(k) = ctx.op() else { return Err(Error::Internal("index_put rule")) };
-        let k = *k;
+        let Op::IndexPut(Indexed { n, by }) = ctx.op() else { return Err(Error::Internal("index_put rule")) };
+        let (k, by) = (*n, *by);
         let indices = saved_indices(ctx, k)?;
-        let x = if ctx.needs(0) { Some(index_put(g, &indices, &host_scalar(Scalar::Int(0), g.dtype()))?) } else { None };
-        let v = if ctx.needs(k + 1) { Some(winners(g, &indices)?) } else { None };
+        let x = if ctx.needs(0) { Some(index_put_by(by, g, &indices, &host_scalar(Scalar::Int(0), g.dtype()))?) } else { None };
+        let v = if ctx.needs(k + 1) { Some(winners(by, g, &indices)?) } else { None };
         Ok(around(k, x, v))
     }
 }
 
 /// g at the indices where a value was the last one put there, else 0. Each position puts its own number into a board; those that read
 /// theirs back are the last.
-fn winners(g: &Tensor, indices: &[Tensor]) -> Result<Tensor> {
-    let taken = gather(g, indices)?;
+fn winners(by: Caller, g: &Tensor, indices: &[Tensor]) -> Result<Tensor> {
+    let taken = gather_by(by, g, indices)?;
     let (k, shape) = (indices.len(), indices[0].shape());
     if elems(shape) < 2 {
         return Ok(taken);
     }
     let own = reshape_to(&positions(elems(shape)), shape);
-    let board = index_put(&full("index_put", &g.shape()[..k], Scalar::Int(-1), DType::I64)?, indices, &own)?;
-    let is_last = binary(Eq, &gather(&board, indices)?, &own)?;
+    let board = index_put_by(by, &full("index_put", &g.shape()[..k], Scalar::Int(-1), DType::I64)?, indices, &own)?;
+    let is_last = binary(Eq, &gather_by(by, &board, indices)?, &own)?;
     let mut rows = Shape::from_slice(shape);
     rows.resize(taken.rank(), 1);
     select(&reshape_to(&is_last, &rows), &taken, &host_scalar(Scalar::Int(0), g.dtype()))
@@ -231,9 +250,9 @@ impl Rule for TakeAlong {
     /// g added into zeros at the positions.
     fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
         let g = only(grad_outs)?;
-        let Op::TakeAlong(axis) = ctx.op() else { return Err(Error::Internal("take_along rule")) };
+        let Op::TakeAlong(Indexed { n, by }) = ctx.op() else { return Err(Error::Internal("take_along rule")) };
         let zero = zeros(&ctx.spec(0).shape, g.dtype())?;
-        Ok(smallvec![Some(scatter_along(&zero, ctx.input(1)?, g, *axis as i64)?), None])
+        Ok(smallvec![Some(scatter_along(*by, &zero, ctx.input(1)?, g, *n as i64)?), None])
     }
 }
 
@@ -248,8 +267,8 @@ impl Rule for ScatterAlong {
     /// g for x; g at the positions for v.
     fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
         let g = only(grad_outs)?;
-        let Op::ScatterAlong(axis) = ctx.op() else { return Err(Error::Internal("scatter_along rule")) };
-        let v = if ctx.needs(2) { Some(take_along_axis(g, ctx.input(1)?, *axis as i64)?) } else { None };
+        let Op::ScatterAlong(Indexed { n, by }) = ctx.op() else { return Err(Error::Internal("scatter_along rule")) };
+        let v = if ctx.needs(2) { Some(take_along_axis(*by, g, ctx.input(1)?, *n as i64)?) } else { None };
         Ok(smallvec![Some(g.clone()), None, v])
     }
 }

@@ -1,8 +1,9 @@
 //! NumPy's indexing, basic and advanced, as data: lowered to slices, reshapes, permutes, gathers and assignments.
 use super::create::from_i64;
-use super::index::{gather, index_put};
+use super::index::{gather_by, index_put_by};
 use super::unary::cast;
 use super::view::{alias, broadcast_to, inverse, narrow, permute_axes, reshape_to, slice, slice_assign, whole};
+use crate::backend::kind::Caller;
 use crate::backend::op::Range;
 use crate::error::{Error, Result};
 use crate::graph::Tensor;
@@ -216,7 +217,7 @@ pub fn getitem(x: &Tensor, items: &[Index]) -> Result<Tensor> {
     if low.indices.is_empty() {
         return Ok(y);
     }
-    let points = gather(&permute_axes(&y, &low.order()), &low.indices)?;
+    let points = gather_by(Caller::Getitem, &permute_axes(&y, &low.order()), &low.indices)?;
     Ok(permute_axes(&points, &low.placed()))
 }
 
@@ -251,7 +252,7 @@ fn assigned(x: &Tensor, low: &Lowered, value: &Tensor) -> Result<Tensor> {
     let result: Shape = placed.iter().map(|&a| gathered[a]).collect();
     let value = permute_axes(&fitted(value, &result)?, &inverse(&placed));
     let y = reshape_to(&slice(x, &low.ranges)?, &low.middle);
-    let put = index_put(&permute_axes(&y, &order), &low.indices, &value)?;
+    let put = index_put_by(Caller::Setitem, &permute_axes(&y, &order), &low.indices, &value)?;
     let back = reshape_to(&permute_axes(&put, &inverse(&order)), &window);
     slice_assign(x, &low.ranges, &back)
 }

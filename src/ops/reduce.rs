@@ -185,7 +185,7 @@ pub fn var(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, correction: f64) ->
 /// Standard deviation; its gradient is 0 where all values are equal.
 pub fn std(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, correction: f64) -> Result<Tensor> {
     let dtype = x.dtype().to_float();
-    let v = var(&cast(x, dtype.compute()), axes, keepdims, correction)?;
+    let v = var(&cast(x, dtype.compute()), axes, keepdims, correction).map_err(|e| e.named("std"))?;
     let c = |value: f64| scalar(value, v.dtype());
     let is_flat = binary(Eq, &v, &c(0.0))?;
     let root = unary(U::Sqrt, &select(&is_flat, &c(1.0), &v)?)?;

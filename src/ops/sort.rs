@@ -3,6 +3,7 @@ use super::index::scatter_along;
 use super::rule::{Ctx, Grads, Rule, grads, make_many, only};
 use super::unary::zeros_like;
 use super::view::{move_axis, narrow, reshape_to};
+use crate::backend::kind::Caller;
 use crate::backend::op::Op;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -33,7 +34,7 @@ pub fn sort(x: &Tensor, axis: Option<i64>, descending: bool) -> Result<(Tensor, 
 
 /// The positions that sort x along the axis.
 pub fn argsort(x: &Tensor, axis: Option<i64>, descending: bool) -> Result<Tensor> {
-    Ok(sort(x, axis, descending)?.1)
+    Ok(sort(x, axis, descending).map_err(|e| e.named("argsort"))?.1)
 }
 
 /// The k largest (or smallest) along the axis with their positions, best first (so `sorted` or not is the same); NaN is larger
@@ -61,6 +62,6 @@ impl Rule for Sort {
     fn vjp(&self, ctx: &Ctx, grad_outs: &[Option<Tensor>]) -> Result<Grads> {
         let g = only(grad_outs)?;
         let axis = g.rank() as i64 - 1;
-        grads(scatter_along(&zeros_like(g), &ctx.output(1)?, g, axis)?)
+        grads(scatter_along(Caller::Own, &zeros_like(g), &ctx.output(1)?, g, axis)?)
     }
 }

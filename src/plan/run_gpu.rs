@@ -61,6 +61,6 @@ fn record(
     let (outs, scratch) = outs.split_at(launch.outs.len() - launch.scratch);
     let args: SmallVec<[u64; 8]> = launch.args.iter().map(|&a| program.args[a as usize]).collect();
     let node = &program.nodes[launch.node as usize];
-    let operands = gpu::Operands { ins, outs, scratch, args: &args, op: node.op.name(), at: node.place.as_deref() };
+    let operands = gpu::Operands { ins, outs, scratch, args: &args, op: node.op.called(), at: node.place.as_deref() };
     recording.launch(ready, &operands)
 }

@@ -4,6 +4,7 @@ use super::convert::{DTypeArg, from_array};
 use super::error::is_misfit;
 use super::export;
 use super::tensor::{PyTensor, wrap_all};
+use crate::backend::kind::Caller;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::graph::Tensor;
@@ -224,7 +225,7 @@ pub fn take_along_axis(x: &Bound<'_, PyAny>, indices: &Bound<'_, PyAny>, axis: I
     let x = array("take_along_axis", x)?;
     let n = size_along("take_along_axis", &x, Some(axis))? as i64;
     let at = self::indices("take_along_axis", indices, -n, n as usize)?;
-    Ok(index::take_along_axis(&x, &at, axis)?.into())
+    Ok(index::take_along_axis(Caller::Own, &x, &at, axis)?.into())
 }
 
 /// x with src added at positions along an axis, for each place of the other axes; repeated positions add.
@@ -241,7 +242,7 @@ pub fn scatter_add(x: &Bound<'_, PyAny>, axis: Int<'_>, index: &Bound<'_, PyAny>
     let n = size_along("scatter_add", &x, Some(axis))? as i64;
     let at = indices("scatter_add", index, -n, n as usize)?;
     let v = operand("scatter_add", src)?.beside("scatter_add", x.dtype())?;
-    Ok(index::scatter_along(&x, &at, &v, axis)?.into())
+    Ok(index::scatter_along(Caller::ScatterAdd, &x, &at, &v, axis)?.into())
 }
 
 /// x with the slices of source added at indices along an axis; repeated indices add.
@@ -263,7 +264,7 @@ pub fn index_add(x: &Bound<'_, PyAny>, axis: Int<'_>, index: &Bound<'_, PyAny>, 
     if v.rank() == x.rank() {
         v = move_axis(&v, a, 0);
     }
-    let added = index::scatter_add(&move_axis(&x, a, 0), std::slice::from_ref(&at), &v)?;
+    let added = index::scatter_add_by(Caller::IndexAdd, &move_axis(&x, a, 0), std::slice::from_ref(&at), &v)?;
     Ok(move_axis(&added, 0, a).into())
 }
 
@@ -280,6 +281,33 @@ pub fn one_hot(indices: &Bound<'_, PyAny>, num_classes: &Bound<'_, PyAny>, dtype
     let (classes, dtype) = (count("one_hot", "num_classes", num_classes)?, dtype.of("one_hot", "dtype")?);
     let at = self::indices("one_hot", indices, 0, classes)?;
     Ok(index::one_hot(&at, classes, dtype.unwrap_or(DType::F32))?.into())
+}
+
+/// Rows of a table, of shape (num, ..), at labels, for `nn.functional.embedding`.
+///
+/// labels: integers of any shape. Raises IndexError for one outside 0 to num - 1 when computed, TypeError for what is no tensor.
+///
+/// >>> from agtape import _core
+/// >>> import agtape as ag
+/// >>> _core.embedding_rows(ag.eye(2), ag.tensor([1])).tolist()
+/// [[0.0, 1.0]]
+#[pyfunction]
+pub fn embedding_rows(weight: PyRef<'_, PyTensor>, labels: PyRef<'_, PyTensor>) -> PyResult<PyTensor> {
+    Ok(index::gather_by(Caller::Embedding, &weight.tensor(), &[labels.tensor()])?.into())
+}
+
+/// What stands at labels along an axis, for the losses of `nn.functional`, whose name op is.
+///
+/// labels: integers with as many axes as x. Raises IndexError for one outside 0 to size - 1 when computed.
+///
+/// >>> from agtape import _core
+/// >>> import agtape as ag
+/// >>> _core.picked_by_labels(ag.eye(2), ag.tensor([[1], [1]]), 1, "nll_loss").tolist()
+/// [[0.0], [1.0]]
+#[pyfunction]
+pub fn picked_by_labels(x: PyRef<'_, PyTensor>, labels: PyRef<'_, PyTensor>, axis: i64, op: &str) -> PyResult<PyTensor> {
+    let by = if op == Caller::NllLoss.name() { Caller::NllLoss } else { Caller::CrossEntropy };
+    Ok(index::take_along_axis(by, &x.tensor(), &labels.tensor(), axis)?.into())
 }
 
 /// The positions of elements unequal to 0, one int64 vector an axis, as a tuple; reads the values.
@@ -364,6 +392,6 @@ impl PyTensor {
 
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    functions!(m; take, take_along_axis, scatter_add, index_add, one_hot, nonzero);
+    functions!(m; take, take_along_axis, scatter_add, index_add, one_hot, nonzero, embedding_rows, picked_by_labels);
     Ok(())
 }

@@ -33,7 +33,7 @@ fn dot_product(a: &Tensor, b: &Tensor) -> PyResult<PyTensor> {
         return Ok(mul(a, b)?.into());
     }
     if b.rank() <= 2 {
-        return Ok(product::matmul(a, b)?.into());
+        return Ok(product::matmul(a, b).map_err(|e| e.named("dot"))?.into());
     }
     contracted("dot", a, b, &[-1], &[-2])
 }

@@ -1,7 +1,7 @@
 //! What makes a tensor a good Python object: conversions, copies, pickling, DLPack, formatting, values set in place.
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
-use super::arguments::{Checked, array, number, operand};
+use super::arguments::{Checked, array, number, operand, wrong_type};
 use super::convert::{DTypeArg, converted, device_given, device_of, dtype_given, from_array, on};
 use super::dtype::PyDType;
 use super::export;
@@ -294,29 +294,35 @@ impl PyTensor {
     }
 }
 
-/// The tensors among arguments, also inside nested containers.
-fn gather(obj: &Bound<'_, PyAny>, found: &mut Vec<Tensor>) -> PyResult<()> {
+/// The tensors in an argument, also inside nested containers; whether it is a tensor or a container.
+fn gather(obj: &Bound<'_, PyAny>, found: &mut Vec<Tensor>) -> PyResult<bool> {
     if let Ok(t) = obj.cast::<PyTensor>() {
         found.push(t.get().tensor());
     } else if let Ok(list) = obj.cast::<PyList>() {
-        list.iter().try_for_each(|o| gather(&o, found))?;
+        list.iter().try_for_each(|o| gather(&o, found).map(drop))?;
     } else if let Ok(tuple) = obj.cast::<PyTuple>() {
-        tuple.iter().try_for_each(|o| gather(&o, found))?;
+        tuple.iter().try_for_each(|o| gather(&o, found).map(drop))?;
     } else if let Ok(dict) = obj.cast::<PyDict>() {
-        dict.values().iter().try_for_each(|o| gather(&o, found))?;
-    } else if !(obj.is_none() || obj.is_instance_of::<PyString>()) {
+        dict.values().iter().try_for_each(|o| gather(&o, found).map(drop))?;
+    } else if obj.is_none() || obj.is_instance_of::<PyString>() {
+        return Ok(false);
+    } else {
         let (leaves, _build): (Bound<'_, PyList>, Bound<'_, PyAny>) =
             obj.py().import("agtape.tree")?.call_method1("flatten", (obj,))?.extract()?;
-        for leaf in leaves.iter().filter(|leaf| !leaf.is(obj)) {
+        for leaf in leaves.iter() {
+            if leaf.is(obj) {
+                return Ok(false);
+            }
             gather(&leaf, found)?;
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Computes the tensors given, also those inside nested lists, tuples, dicts and dataclasses; downloads nothing.
 ///
-/// Raises what computing them raises, such as IndexError for an index out of range.
+/// Raises TypeError for an argument that is neither a tensor nor a container, and what computing them raises, such as IndexError for an
+/// index out of range.
 ///
 /// >>> import agtape as ag
 /// >>> x = ag.tensor([1.0]) + 1
@@ -325,7 +331,11 @@ fn gather(obj: &Bound<'_, PyAny>, found: &mut Vec<Tensor>) -> PyResult<()> {
 #[pyo3(signature = (*tensors))]
 pub fn eval(tensors: &Bound<'_, PyTuple>) -> PyResult<()> {
     let mut found = Vec::new();
-    gather(tensors.as_any(), &mut found)?;
+    for given in tensors {
+        if !gather(&given, &mut found)? {
+            return Err(wrong_type("eval", &given, "tensors, or lists, tuples, dicts or dataclasses of them"));
+        }
+    }
     compute(tensors.py(), || evaluate(&found))
 }
 

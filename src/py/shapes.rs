@@ -238,7 +238,7 @@ impl PyTensor {
     /// `reshape`, by PyTorch's other name.
     #[pyo3(signature = (*shape))]
     fn view(&self, shape: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
-        Ok(view::reshape(&self.tensor(), &several("view", "shape", shape, None)?)?.into())
+        Ok(view::reshape(&self.tensor(), &several("view", "shape", shape, None)?).map_err(|e| e.named("view"))?.into())
     }
 
     /// The axes in another order: several integers or a tuple. See `ag.permute`.

@@ -4,6 +4,7 @@ use super::index::Indices;
 use super::scatter::{Add, Join, Truth, by_sum};
 use super::view::{Collapsed, View, collapse};
 use super::walk::{by_size, runs, split};
+use crate::backend::op::Indexed;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::{self, Shape};
@@ -22,13 +23,14 @@ fn without(axis: usize, strides: &[isize]) -> SmallVec<[isize; 4]> {
 }
 
 /// `TakeAlong(axis)`: inputs x and idx (same rank, equal sizes except along the axis): NumPy's `take_along_axis`.
-pub fn run_take(axis: usize, ins: &[View], outs: &[View], _args: &[u64]) -> Result<()> {
+pub fn run_take(at: Indexed, ins: &[View], outs: &[View], _args: &[u64]) -> Result<()> {
+    let axis = at.n;
     let ([x, idx], [out]) = (ins, outs) else { return Err(Error::Internal("take_along_axis: operands")) };
     if !fits(axis, x, idx) || out.shape != idx.shape || out.dtype != x.dtype {
         return Err(Error::Internal("take_along_axis: shapes"));
     }
     let views = [*idx];
-    let indices = Indices::new("take_along_axis", &views, axis, &x.shape[axis..=axis], &x.strides[axis..=axis])?;
+    let indices = Indices::new(("take_along_axis", at.by), &views, axis, &x.shape[axis..=axis], &x.strides[axis..=axis])?;
     let walk = collapse(idx.shape, [&without(axis, x.strides)]);
     let size = x.dtype.size_bytes();
     let done = split(out.elems(), size, |range| {
@@ -54,7 +56,8 @@ fn take<T: Copy>(x: &View, out: &View, walk: &Collapsed<1>, at: usize, offsets: 
 
 /// `ScatterAlong(axis)`: inputs x, idx, v (shaped as idx, any strides): x with v added at idx along the axis, repeated indices in
 /// index order. Each sum of 16-bit floats is computed in f32 and rounded to nearest.
-pub fn run_scatter(axis: usize, ins: &[View], outs: &[View], _args: &[u64]) -> Result<()> {
+pub fn run_scatter(at: Indexed, ins: &[View], outs: &[View], _args: &[u64]) -> Result<()> {
+    let axis = at.n;
     let ([x, idx, v], [out]) = (ins, outs) else { return Err(Error::Internal("scatter_along_axis: operands")) };
     if !fits(axis, out, idx) || v.shape != idx.shape || v.dtype != out.dtype {
         return Err(Error::Internal("scatter_along_axis: shapes"));
@@ -62,14 +65,14 @@ pub fn run_scatter(axis: usize, ins: &[View], outs: &[View], _args: &[u64]) -> R
     let to = shape::strides(out.shape);
     let views = [*idx];
     // An in-place scatter must not stop half-way, so every index is checked before the first write.
-    Indices::new(NAME, &views, axis, &out.shape[axis..=axis], &to[axis..=axis])?.check()?;
+    Indices::new((NAME, at.by), &views, axis, &out.shape[axis..=axis], &to[axis..=axis])?.check()?;
     fill_from(x, out)?;
     if idx.elems() == 0 {
         return Ok(());
     }
     // Threads share out another axis: no two of them then meet in an element of the output.
     let Some(other) = (0..idx.shape.len()).filter(|&i| i != axis).max_by_key(|&i| idx.shape[i]) else {
-        return by_sum!(out.dtype, add(axis, idx, v, out, &to));
+        return by_sum!(out.dtype, add(at, idx, v, out, &to));
     };
     let each = idx.elems() / idx.shape[other] * out.dtype.size_bytes();
     split(idx.shape[other], each, |range| {
@@ -84,16 +87,17 @@ pub fn run_scatter(axis: usize, ins: &[View], outs: &[View], _args: &[u64]) -> R
         let idx = View { ptr: from(idx, idx.strides[other]), shape: &part, ..*idx };
         let v = View { ptr: from(v, v.strides[other]), shape: &part, ..*v };
         let out = View { ptr: from(out, to[other]), shape: &part_out, ..*out };
-        by_sum!(out.dtype, add(axis, &idx, &v, &out, &to))
+        by_sum!(out.dtype, add(at, &idx, &v, &out, &to))
     })
 }
 
 const NAME: &str = "scatter_along_axis";
 
 /// Adds v to the window `out` with strides `to`, in row-major order of idx.
-fn add<J: Join>(axis: usize, idx: &View, v: &View, out: &View, to: &[isize]) -> Result<()> {
+fn add<J: Join>(at: Indexed, idx: &View, v: &View, out: &View, to: &[isize]) -> Result<()> {
+    let (axis, by) = (at.n, at.by);
     let views = [*idx];
-    let indices = Indices::new(NAME, &views, axis, &out.shape[axis..=axis], &to[axis..=axis])?;
+    let indices = Indices::new((NAME, by), &views, axis, &out.shape[axis..=axis], &to[axis..=axis])?;
     let walk = collapse(idx.shape, [&without(axis, to), v.strides]);
     let [steps_to, steps_v] = [0, 1].map(|k| walk.strides[k].last().copied().unwrap_or(0));
     let (sum, from) = (out.as_ptr::<J::Elem>(), v.as_ptr::<J::Elem>().cast_const());
@@ -145,7 +149,7 @@ mod tests {
             let (axis, shape, idx, named) = draw_case(&mut draw, rank);
             let x = Sample::strided(&mut draw, DType::ALL[dtype], &shape, |d| d.below(200) as f64);
             let out = Sample::zeros(x.dtype, &idx.shape);
-            run_take(axis, &[x.view(), idx.view()], &[out.view()], &[]).unwrap();
+            run_take(axis.into(), &[x.view(), idx.view()], &[out.view()], &[]).unwrap();
             let from = x.values();
             proptest::prop_assert_eq!(out.values(), named.iter().map(|&p| from[p]).collect::<Vec<_>>());
         }
@@ -158,7 +162,7 @@ mod tests {
             let x = Sample::strided(&mut draw, dtype, &shape, |d| d.below(3) as f64);
             let v = Sample::strided(&mut draw, dtype, &idx.shape, |d| d.below(4) as f64);
             let out = Sample::zeros(dtype, &shape);
-            run_scatter(axis, &[x.view(), idx.view(), v.view()], &[out.view()], &[]).unwrap();
+            run_scatter(axis.into(), &[x.view(), idx.view(), v.view()], &[out.view()], &[]).unwrap();
             let mut expected = x.values();
             for (&p, value) in named.iter().zip(v.values()) {
                 expected[p] = if dtype == DType::Bool { expected[p].max(value) } else { expected[p] + value };
@@ -175,8 +179,8 @@ mod tests {
             let idx = Sample::strided(&mut Draw(0), DType::I64, &of, |_| draw.below(size) as f64);
             let x = Sample::of(DType::F32, &shape, &(0..shape[0] * shape[1]).map(|i| (i % 1009) as f64).collect::<Vec<_>>());
             let (taken, out) = (Sample::zeros(DType::F32, &of), Sample::zeros(DType::F32, &shape));
-            run_take(axis, &[x.view(), idx.view()], &[taken.view()], &[]).unwrap();
-            run_scatter(axis, &[x.view(), idx.view(), taken.view()], &[out.view()], &[]).unwrap();
+            run_take(axis.into(), &[x.view(), idx.view()], &[taken.view()], &[]).unwrap();
+            run_scatter(axis.into(), &[x.view(), idx.view(), taken.view()], &[out.view()], &[]).unwrap();
             let (from, mut expected) = (x.values(), x.values());
             for (i, &at) in idx.values().iter().enumerate() {
                 let mut c = coordinates(&of, i);
@@ -193,9 +197,9 @@ mod tests {
         let idx = Sample::of(DType::I32, &[2, 1], &[0.0, 3.0]);
         let out = Sample::zeros(DType::F32, &[2, 1]);
         let message = |e: Error| e.to_string();
-        let error = run_take(1, &[x.view(), idx.view()], &[out.view()], &[]).map_err(message);
+        let error = run_take(1.into(), &[x.view(), idx.view()], &[out.view()], &[]).map_err(message);
         assert_eq!(error, Err("take_along_axis: index 3 is out of range for axis 1 of size 3".into()));
-        let error = run_scatter(1, &[x.view(), idx.view(), out.view()], &[x.view()], &[]).map_err(message);
+        let error = run_scatter(1.into(), &[x.view(), idx.view(), out.view()], &[x.view()], &[]).map_err(message);
         assert_eq!(error, Err("scatter_along_axis: index 3 is out of range for axis 1 of size 3".into()));
     }
 }

@@ -2,6 +2,8 @@
 use super::copy::Move;
 use super::view::{Collapsed, View, collapse};
 use super::walk::{CHUNK, PARALLEL_BYTES, by_size, split, try_runs};
+use crate::backend::kind::Caller;
+use crate::backend::op::Indexed;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape;
@@ -11,6 +13,7 @@ use std::ops::Range;
 /// Index tensors of one shape I (uint8, int32 or int64; any strides) into neighbouring axes of a tensor.
 pub(super) struct Indices<'a> {
     op: &'static str,
+    by: Caller,
     views: &'a [View<'a>],
     /// The axis of the tensor that the first index tensor counts along.
     axis: usize,
@@ -24,7 +27,7 @@ pub(super) struct Indices<'a> {
 impl<'a> Indices<'a> {
     /// Index tensors `views` for the axes from `axis` on, which have these sizes and strides.
     pub(super) fn new(
-        op: &'static str,
+        (op, by): (&'static str, Caller),
         views: &'a [View<'a>],
         axis: usize,
         sizes: &'a [usize],
@@ -35,7 +38,7 @@ impl<'a> Indices<'a> {
             return Err(Error::Internal("index tensors: number, dtype or shape"));
         }
         let walks = views.iter().map(|v| collapse(v.shape, [v.strides])).collect();
-        Ok(Indices { op, views, axis, sizes, strides, walks })
+        Ok(Indices { op: by.name_or(op), by, views, axis, sizes, strides, walks })
     }
 
     /// The shape I.
@@ -65,12 +68,13 @@ impl<'a> Indices<'a> {
     fn add<T: Copy + Into<i64>>(&self, k: usize, range: Range<usize>, offsets: &mut [isize]) -> Result<()> {
         let (walk, ptr, first) = (&self.walks[k], self.views[k].as_ptr::<T>(), range.start);
         let (size, stride) = (self.sizes[k], self.strides[k]);
+        let wrap = if self.by.counts_from_end() { size as i64 } else { 0 };
         let step = walk.strides[0].last().copied().unwrap_or(0);
         try_runs(&walk.shape, [&walk.strides[0]], range, |flat, [from], run| {
             for (i, offset) in offsets[flat - first..][..run].iter_mut().enumerate() {
                 // SAFETY: the run lies inside the index tensor's view.
                 let raw: i64 = unsafe { *ptr.offset(from + i as isize * step) }.into();
-                let at = if raw < 0 { raw.wrapping_add(size as i64) } else { raw };
+                let at = if raw < 0 { raw.wrapping_add(wrap) } else { raw };
                 // A negative rest becomes a huge unsigned number.
                 if at as u64 >= size as u64 {
                     return Err(self.out_of_range(raw, k));
@@ -84,7 +88,8 @@ impl<'a> Indices<'a> {
     #[cold]
     fn out_of_range(&self, index: i64, k: usize) -> Error {
         let (axis, size) = (self.axis + k, self.sizes[k]);
-        Error::index(self.op, format!("index {index} is out of range for axis {axis} of size {size}"))
+        let only = if self.by.counts_from_end() { "" } else { "; expected one that is smaller and not negative" };
+        Error::index(self.op, format!("index {index} is out of range for axis {axis} of size {size}{only}"))
     }
 
     /// Fails if any index is out of range, naming the first in row-major order.
@@ -112,12 +117,13 @@ impl<'a> Indices<'a> {
 }
 
 /// `Gather(k)`: inputs x and k index tensors of shape I; out[I.., rest..] = x[idx1[I], .., idxk[I], rest..].
-pub fn run(k: usize, ins: &[View], outs: &[View], _args: &[u64]) -> Result<()> {
+pub fn run(at: Indexed, ins: &[View], outs: &[View], _args: &[u64]) -> Result<()> {
+    let k = at.n;
     let ([x, views @ ..], [out]) = (ins, outs) else { return Err(Error::Internal("gather: operands")) };
     if views.len() != k || k > x.shape.len() || x.dtype != out.dtype {
         return Err(Error::Internal("gather: operands"));
     }
-    let indices = Indices::new("gather", views, 0, &x.shape[..k], &x.strides[..k])?;
+    let indices = Indices::new(("gather", at.by), views, 0, &x.shape[..k], &x.strides[..k])?;
     let rest = &x.shape[k..];
     if out.elems() != indices.count() * shape::elems(rest) {
         return Err(Error::Internal("gather: output shape"));
@@ -215,7 +221,7 @@ pub(super) mod tests {
             let out_shape: Vec<usize> = of.iter().chain(&shape[k..]).copied().collect();
             let out = Sample::zeros(x.dtype, &out_shape);
             let ins: Vec<View> = std::iter::once(x.view()).chain(idx.iter().map(Sample::view)).collect();
-            run(k, &ins, &[out.view()], &[]).unwrap();
+            run(k.into(), &ins, &[out.view()], &[]).unwrap();
             let (from, n) = (x.values(), shape[k..].iter().product::<usize>());
             let expected: Vec<f64> = (0..out_shape.iter().product()).map(|i| {
                 let at: Vec<usize> = named[i / n].iter().copied().chain(coordinates(&shape[k..], i % n)).collect();
@@ -232,17 +238,17 @@ pub(super) mod tests {
         let mut ids: Vec<f64> = (0..n).map(|i| (i * 7 % 50) as f64).collect();
         let out = Sample::zeros(DType::F32, &[n, 16]);
         let idx = Sample::of(DType::I32, &[n], &ids);
-        run(1, &[x.view(), idx.view()], &[out.view()], &[]).unwrap();
+        run(1.into(), &[x.view(), idx.view()], &[out.view()], &[]).unwrap();
         let expected: Vec<f64> = (0..n * 16).map(|i| (i / 16 * 7 % 50 * 16 + i % 16) as f64).collect();
         assert!(out.values() == expected);
         (ids[39_000], ids[1_234]) = (70.0, -51.0);
         let idx = Sample::of(DType::I64, &[n], &ids);
-        let error = run(1, &[x.view(), idx.view()], &[out.view()], &[]).unwrap_err();
+        let error = run(1.into(), &[x.view(), idx.view()], &[out.view()], &[]).unwrap_err();
         assert_eq!(error.to_string(), "gather: index -51 is out of range for axis 0 of size 50");
         // Two huge rows: each is copied by several threads.
         let x = Sample::of(DType::F32, &[3, 300_000], &(0..900_000).map(f64::from).collect::<Vec<_>>());
         let out = Sample::zeros(DType::F32, &[2, 300_000]);
-        run(1, &[x.view(), Sample::of(DType::U8, &[2], &[2.0, 0.0]).view()], &[out.view()], &[]).unwrap();
+        run(1.into(), &[x.view(), Sample::of(DType::U8, &[2], &[2.0, 0.0]).view()], &[out.view()], &[]).unwrap();
         assert!(out.values() == [&x.values()[600_000..], &x.values()[..300_000]].concat());
     }
 
@@ -252,13 +258,13 @@ pub(super) mod tests {
             let x = Sample::zeros(DType::F32, &shape);
             let idx = Sample::of(dtype, &[1], &[index]);
             let out = Sample::zeros(DType::F32, &[&[1], &shape[1..]].concat());
-            assert_eq!(run(1, &[x.view(), idx.view()], &[out.view()], &[]).unwrap_err().code(), "index");
+            assert_eq!(run(1.into(), &[x.view(), idx.view()], &[out.view()], &[]).unwrap_err().code(), "index");
         }
         let mut far = Sample::of(DType::I64, &[1], &[0.0]);
         for bits in [i64::MIN, i64::MAX] {
             far.bytes[0] = bits as u64;
             let x = Sample::zeros(DType::F32, &[3]);
-            assert!(run(1, &[x.view(), far.view()], &[Sample::zeros(DType::F32, &[1]).view()], &[]).is_err());
+            assert!(run(1.into(), &[x.view(), far.view()], &[Sample::zeros(DType::F32, &[1]).view()], &[]).is_err());
         }
     }
 }

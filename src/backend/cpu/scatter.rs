@@ -4,6 +4,8 @@ use super::index::Indices;
 use super::team;
 use super::view::{Collapsed, View, collapse};
 use super::walk::{CHUNK, PARALLEL_BYTES, runs, split};
+use crate::backend::kind::Caller;
+use crate::backend::op::Indexed;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape;
@@ -120,14 +122,14 @@ pub(super) use by_sum;
 
 /// `ScatterAdd(k)`: inputs x, k index tensors of shape I, v of shape I + rest (any strides): x with v added at the indices, repeated
 /// ones in index order.
-pub fn run_add(k: usize, ins: &[View], outs: &[View], _args: &[u64]) -> Result<()> {
-    let Some(task) = Task::prepare("scatter_add", k, ins, outs)? else { return Ok(()) };
+pub fn run_add(at: Indexed, ins: &[View], outs: &[View], _args: &[u64]) -> Result<()> {
+    let Some(task) = Task::prepare("scatter_add", at, ins, outs)? else { return Ok(()) };
     by_sum!(task.out.dtype, scatter(&task))
 }
 
 /// `IndexPut(k)`: as `ScatterAdd(k)`, but v replaces; the last of repeated indices wins.
-pub fn run_put(k: usize, ins: &[View], outs: &[View], _args: &[u64]) -> Result<()> {
-    let Some(task) = Task::prepare("index_put", k, ins, outs)? else { return Ok(()) };
+pub fn run_put(at: Indexed, ins: &[View], outs: &[View], _args: &[u64]) -> Result<()> {
+    let Some(task) = Task::prepare("index_put", at, ins, outs)? else { return Ok(()) };
     match task.out.dtype.size_bytes() {
         1 => scatter::<Put<u8>>(&task),
         2 => scatter::<Put<u16>>(&task),
@@ -140,6 +142,7 @@ pub fn run_put(k: usize, ins: &[View], outs: &[View], _args: &[u64]) -> Result<(
 struct Task<'a> {
     out: View<'a>,
     views: &'a [View<'a>],
+    by: Caller,
     v: View<'a>,
     /// Strides of the output.
     to: SmallVec<[isize; 4]>,
@@ -160,14 +163,15 @@ enum Columns {
 
 impl<'a> Task<'a> {
     /// Checks everything, indices included, then makes the output a copy of x; `None` if nothing is left to do.
-    fn prepare(op: &'static str, k: usize, ins: &'a [View<'a>], outs: &[View<'a>]) -> Result<Option<Task<'a>>> {
+    fn prepare(op: &'static str, at: Indexed, ins: &'a [View<'a>], outs: &[View<'a>]) -> Result<Option<Task<'a>>> {
         let ([x, views @ .., v], [out]) = (ins, outs) else { return Err(Error::Internal("scatter: operands")) };
+        let k = at.n;
         if views.len() != k || k > out.shape.len() || v.dtype != out.dtype {
             return Err(Error::Internal("scatter: operands"));
         }
         let to = shape::strides(out.shape);
         let rest = &out.shape[k..];
-        let indices = Indices::new(op, views, 0, &out.shape[..k], &to[..k])?;
+        let indices = Indices::new((op, at.by), views, 0, &out.shape[..k], &to[..k])?;
         let rank = indices.shape().len();
         if v.shape.len() != rank + rest.len() || v.shape[..rank] != *indices.shape() || v.shape[rank..] != *rest {
             return Err(Error::Internal("scatter: shape of the values"));
@@ -180,12 +184,12 @@ impl<'a> Task<'a> {
         }
         let places = collapse(&v.shape[..rank], [&v.strides[..rank]]);
         let columns = Columns::new(rest, &v.strides[rank..]);
-        Ok(Some(Task { out: *out, views, v: *v, places, columns, width: shape::elems(rest), to }))
+        Ok(Some(Task { out: *out, views, by: at.by, v: *v, places, columns, width: shape::elems(rest), to }))
     }
 
     fn indices(&self) -> Result<Indices<'_>> {
         let k = self.views.len();
-        Indices::new("scatter", self.views, 0, &self.out.shape[..k], &self.to[..k])
+        Indices::new(("scatter", self.by), self.views, 0, &self.out.shape[..k], &self.to[..k])
     }
 
     /// The offset in v of the row for position `at` of I.
@@ -357,7 +361,7 @@ mod tests {
             let out = if in_place { x.clone() } else { Sample::zeros(dtype, &shape) };
             let first = if in_place { out.view() } else { x.view() };
             let ins: Vec<View> = std::iter::once(first).chain(idx.iter().map(Sample::view)).chain([v.view()]).collect();
-            if put { run_put(k, &ins, &[out.view()], &[]) } else { run_add(k, &ins, &[out.view()], &[]) }.unwrap();
+            if put { run_put(k.into(), &ins, &[out.view()], &[]) } else { run_add(k.into(), &ins, &[out.view()], &[]) }.unwrap();
             if dtype == DType::F16 || dtype == DType::BF16 {
                 // The sum is rounded once.
                 let expected = Sample::of(dtype, &shape, &expected).values();
@@ -399,7 +403,7 @@ mod tests {
             let mut zero = Sample::zeros(DType::F32, &[1]);
             (zero.shape, zero.strides) = (vec![rows, width], vec![0, 0]);
             let out = Sample::zeros(DType::F32, &[rows, width]);
-            run_add(1, &[zero.view(), idx.view(), v.view()], &[out.view()], &[]).unwrap();
+            run_add(1.into(), &[zero.view(), idx.view(), v.view()], &[out.view()], &[]).unwrap();
             let mut expected = vec![0f32; rows * width];
             for (i, &value) in v.values().iter().enumerate() {
                 expected[ids[i / width] as usize * width + i % width] += value as f32;
@@ -413,12 +417,12 @@ mod tests {
         let idx = Sample::zeros(DType::I32, &[1000]);
         let ones = Sample::of(DType::BF16, &[1000], &[1.0; 1000]);
         let out = Sample::zeros(DType::BF16, &[1]);
-        run_add(1, &[out.view(), idx.view(), ones.view()], &[out.view()], &[]).unwrap();
+        run_add(1.into(), &[out.view(), idx.view(), ones.view()], &[out.view()], &[]).unwrap();
         assert_eq!(out.values(), [1000.0]);
         let idx = Sample::of(DType::I64, &[2], &[0.0, 3.0]);
         let x = Sample::of(DType::F32, &[3], &[1.0, 2.0, 3.0]);
         let v = Sample::of(DType::F32, &[2], &[5.0, 5.0]);
-        let error = run_put(1, &[x.view(), idx.view(), v.view()], &[x.view()], &[]).unwrap_err();
+        let error = run_put(1.into(), &[x.view(), idx.view(), v.view()], &[x.view()], &[]).unwrap_err();
         assert_eq!(error.to_string(), "index_put: index 3 is out of range for axis 0 of size 3");
         assert_eq!(x.values(), [1.0, 2.0, 3.0]);
     }

@@ -85,7 +85,7 @@ def _hard_labels(op, logp, target, axis, weight, ignore_index, reduction, smooth
     if not is_clean and ignore_index is not None and not (ignore_index < 0 and str(target.dtype) == "uint8"):
         is_counted = labels != ignore_index
         labels = ag.where(is_counted, labels, 0)
-    picked = ag.take_along_axis(logp, labels, axis=axis)
+    picked = _core.picked_by_labels(logp, labels, axis, op)
     if weight is None and not smoothing:
         return _unweighted(op, picked, is_counted, expected, reduction)
     label_weight = _label_weight(op, weight, labels, classes, logp)

@@ -1,6 +1,7 @@
 """Owns the functions that multiply by weights or look them up: linear, embedding, one_hot, normalize."""
 
 import agtape as ag
+from agtape import _core
 from agtape._core import Tensor
 from agtape.arguments import as_int, as_ints, as_number
 from agtape.nn.functional.checks import as_indices, as_tensor, kind_of
@@ -61,7 +62,7 @@ def embedding(input, weight, padding_idx=None):
         raise ValueError(f"embedding: the weight has shape {tuple(weight.shape)}; expected (num, dim)")
     if not isinstance(input, Tensor) or kind_of(input.dtype) != "int":
         input, _ = as_indices("embedding", "input", input, weight.shape[0], weight)
-    rows = weight[input]
+    rows = _core.embedding_rows(weight, input)
     if padding_idx is None:
         return rows
     num, padding_idx = weight.shape[0], as_int("embedding", "padding_idx", padding_idx)

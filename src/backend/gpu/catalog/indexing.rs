@@ -12,7 +12,10 @@ pub fn offsets(idx: Elem) -> Source {
         .reads("idx", idx)
         .writes("offsets", Elem::Word)
         .writes("flag", Elem::Flag)
-        .words(Number::U32, &["count", "idx_at", "offsets_at", "size", "step", "is_first", "block", "block_step", "inner"])
+        .words(
+            Number::U32,
+            &["count", "idx_at", "offsets_at", "size", "wrap", "step", "is_first", "block", "block_step", "inner"],
+        )
         .words(Number::U32, &["ticket"])
 }
 

@@ -3,6 +3,8 @@ use super::super::catalog::indexing;
 use super::super::launch::{Flat, Slot, Steps, Word, spread};
 use super::{count, fixed};
 use crate::backend::cpu::collapse;
+use crate::backend::kind::Caller;
+use crate::backend::op;
 use crate::error::{Error, Result};
 use crate::shape::elems;
 
@@ -31,7 +33,7 @@ pub(super) struct Around {
 
 /// Adds the passes that turn the index tensors among the inputs from `first` on into offsets, one a position.
 pub(super) fn offsets(
-    op: &'static str,
+    (op, by): (&'static str, Caller),
     first: usize,
     axes: &[Indexed],
     around: Around,
@@ -56,6 +58,7 @@ pub(super) fn offsets(
             idx.offset(),
             Word::Offset(slot, 4),
             fixed(op, axis.size)?,
+            fixed(op, if by.counts_from_end() { axis.size } else { 0 })?,
             fixed(op, axis.step)?,
             Word::Fixed(u32::from(k == 0)),
             fixed(op, around.block.max(1))?,
@@ -74,7 +77,8 @@ pub(super) fn alone(places: usize) -> Around {
 }
 
 /// out[I.., rest..] = x[idx1[I], .., idxk[I], rest..].
-pub fn gather(k: usize, steps: &mut Steps) -> Result<()> {
+pub fn gather(at: op::Indexed, steps: &mut Steps) -> Result<()> {
+    let k = at.n;
     let x = steps.ins[0];
     let (rest, places) = (&x.shape[k..], steps.ins.get(1).map_or(1, |idx| elems(idx.shape)));
     let merged = collapse(rest, [&x.strides[k..]]);
@@ -89,19 +93,20 @@ pub fn gather(k: usize, steps: &mut Steps) -> Result<()> {
     count("gather", reach)?;
     let axes: Vec<Indexed> =
         x.shape[..k].iter().zip(&steps_of).map(|(&size, &step)| Indexed { size, step: step as usize }).collect();
-    let offsets = offsets("gather", 1, &axes, alone(places), places, steps)?;
+    let offsets = offsets(("gather", at.by), 1, &axes, alone(places), places, steps)?;
     rows("gather", from, offsets, elems(rest), step as usize, steps)
 }
 
 /// NumPy's `take_along_axis`.
-pub fn take_along(axis: usize, steps: &mut Steps) -> Result<()> {
+pub fn take_along(at: op::Indexed, steps: &mut Steps) -> Result<()> {
+    let axis = at.n;
     let (x, idx) = (steps.ins[0], steps.ins[1]);
     let from = steps.flat_moved(0)?;
     let (size, inner) = (x.shape[axis], elems(&x.shape[axis + 1..]));
     let around = Around { block: idx.shape[axis] * inner, block_step: size * inner, inner };
     count("take_along_axis", elems(x.shape))?;
     let axes = [Indexed { size, step: inner }];
-    let offsets = offsets("take_along_axis", 1, &axes, around, elems(idx.shape), steps)?;
+    let offsets = offsets(("take_along_axis", at.by), 1, &axes, around, elems(idx.shape), steps)?;
     rows("take_along_axis", from, offsets, 1, 1, steps)
 }
 

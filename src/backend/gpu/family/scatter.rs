@@ -4,6 +4,7 @@ use super::super::catalog::sort::Order;
 use super::super::launch::{Flat, Slot, Steps, Word, spread};
 use super::indexing::{Around, Indexed, alone, offsets};
 use super::{count, fixed, generate, sort};
+use crate::backend::op;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::shape::elems;
@@ -18,12 +19,13 @@ const SHORT_LINE: usize = 256;
 const MANY_LINES: usize = 1 << 14;
 
 /// The targets that k index tensors name, as rows of the output.
-fn targets(op: &'static str, k: usize, steps: &mut Steps) -> Result<(Slot, usize, usize)> {
+fn targets(op: &'static str, at: op::Indexed, steps: &mut Steps) -> Result<(Slot, usize, usize)> {
+    let k = at.n;
     let shape = steps.outs[0].shape;
     let places = if k == 0 { 1 } else { elems(steps.ins[1].shape) };
     let axes: Vec<Indexed> = (0..k).map(|a| Indexed { size: shape[a], step: elems(&shape[a + 1..k]) }).collect();
     count(op, elems(shape))?;
-    Ok((offsets(op, 1, &axes, alone(places), places, steps)?, places, elems(&shape[k..])))
+    Ok((offsets((op, at.by), 1, &axes, alone(places), places, steps)?, places, elems(&shape[k..])))
 }
 
 /// How elements of a type are added.
@@ -37,13 +39,14 @@ const fn join_of(dtype: DType) -> Join {
 }
 
 /// Input 0 with the last input written at the indices; the last of repeated ones wins.
-pub fn put(k: usize, steps: &mut Steps) -> Result<()> {
+pub fn put(at: op::Indexed, steps: &mut Steps) -> Result<()> {
+    let k = at.n;
     let op = "index_put";
     let out = steps.out_moved_from(0, 0, elems(steps.ins[k + 1].shape))?;
     if elems(steps.ins[k + 1].shape) == 0 {
         return Ok(());
     }
-    let (targets, places, width) = targets(op, k, steps)?;
+    let (targets, places, width) = targets(op, at, steps)?;
     let v = steps.flat_moved(k + 1)?;
     let rows = elems(&steps.outs[0].shape[..k]);
     let last = steps.scratch(rows * 4);
@@ -59,19 +62,21 @@ pub fn put(k: usize, steps: &mut Steps) -> Result<()> {
 }
 
 /// Input 0 with the last input added at the indices, repeated ones in index order.
-pub fn add(k: usize, steps: &mut Steps) -> Result<()> {
+pub fn add(at: op::Indexed, steps: &mut Steps) -> Result<()> {
+    let k = at.n;
     let op = "scatter_add";
     let out = steps.out_added(0, 0)?;
     if elems(steps.ins[k + 1].shape) == 0 {
         return Ok(());
     }
-    let (targets, places, width) = targets(op, k, steps)?;
+    let (targets, places, width) = targets(op, at, steps)?;
     let v = steps.flat_wide(k + 1, false)?;
     add_sorted(op, targets, places, width, v, out, steps)
 }
 
 /// Input 0 with input 2 added at input 1 along an axis.
-pub fn add_along(axis: usize, steps: &mut Steps) -> Result<()> {
+pub fn add_along(at: op::Indexed, steps: &mut Steps) -> Result<()> {
+    let axis = at.n;
     let op = "scatter_along_axis";
     let (shape, of) = (steps.outs[0].shape, steps.ins[1].shape);
     let out = steps.out_added(0, 0)?;
@@ -82,7 +87,7 @@ pub fn add_along(axis: usize, steps: &mut Steps) -> Result<()> {
     }
     count(op, elems(shape))?;
     let around = Around { block: length * inner, block_step: size * inner, inner };
-    let targets = offsets(op, 1, &[Indexed { size, step: inner }], around, places, steps)?;
+    let targets = offsets((op, at.by), 1, &[Indexed { size, step: inner }], around, places, steps)?;
     let v = steps.flat_wide(2, false)?;
     let lines = places / length;
     if length > SHORT_LINE && lines < MANY_LINES {

@@ -103,12 +103,12 @@ fn test_g01_gathers_and_takes() {
                 let mut ins = vec![if is_strided { draw.strided(dtype, &shape) } else { draw.host(dtype, &shape) }];
                 ins.extend((0..k).map(|a| draw.indices(index, &of, shape[a])));
                 let out: Vec<usize> = of.iter().chain(&shape[k..]).copied().collect();
-                run(Op::Gather(k), &ins, &[(dtype, out)], &[], EXACT);
+                run(Op::Gather(k.into()), &ins, &[(dtype, out)], &[], EXACT);
             }
         }
         for (axis, of) in [(0, [30, 9, 5]), (1, [11, 2, 5]), (2, [11, 9, 70])] {
             let ins = [draw.strided(dtype, &[11, 9, 5]), draw.indices(DType::I64, &of, [11, 9, 5][axis])];
-            run(Op::TakeAlong(axis), &ins, &[(dtype, of.to_vec())], &[], EXACT);
+            run(Op::TakeAlong(axis.into()), &ins, &[(dtype, of.to_vec())], &[], EXACT);
         }
     }
 }
@@ -124,8 +124,8 @@ fn test_g01_repeated_targets_add_in_order_and_the_last_write_wins() {
             let idx = draw.indices(DType::I64, &of, rows);
             // Sums of small integers are exact in f32; in 16 bits they are rounded once.
             let out = [(dtype, vec![rows, width])];
-            run(Op::ScatterAdd(1), &[x.clone(), idx.clone(), v.clone()], &out, &[], EXACT);
-            run(Op::IndexPut(1), &[x, idx, v], &out, &[], EXACT);
+            run(Op::ScatterAdd(1.into()), &[x.clone(), idx.clone(), v.clone()], &out, &[], EXACT);
+            run(Op::IndexPut(1.into()), &[x, idx, v], &out, &[], EXACT);
         }
         let ins = [
             draw.host(dtype, &[6, 4, 2]),
@@ -133,8 +133,8 @@ fn test_g01_repeated_targets_add_in_order_and_the_last_write_wins() {
             draw.indices(DType::I32, &[5, 20], 4),
             draw.host(dtype, &[5, 20, 2]),
         ];
-        run(Op::ScatterAdd(2), &ins, &[(dtype, vec![6, 4, 2])], &[], EXACT);
-        run(Op::IndexPut(2), &ins, &[(dtype, vec![6, 4, 2])], &[], EXACT);
+        run(Op::ScatterAdd(2.into()), &ins, &[(dtype, vec![6, 4, 2])], &[], EXACT);
+        run(Op::IndexPut(2.into()), &ins, &[(dtype, vec![6, 4, 2])], &[], EXACT);
     }
 }
 
@@ -151,7 +151,7 @@ fn test_g01_additions_along_an_axis() {
                 Host::new(dtype, s, &values)
             };
             let ins = [small(&mut draw, &shape), draw.indices(DType::I64, &of, 13), small(&mut draw, &of)];
-            run(Op::ScatterAlong(axis), &ins, &[(dtype, shape.to_vec())], &[], EXACT);
+            run(Op::ScatterAlong(axis.into()), &ins, &[(dtype, shape.to_vec())], &[], EXACT);
         }
     }
 }
@@ -167,8 +167,8 @@ fn test_g05_sums_at_repeated_targets_have_the_same_bits_every_run() {
         Host::new(DType::F32, &[places, width], &values),
     ];
     let out = [(DType::F32, vec![rows, width])];
-    run(Op::ScatterAdd(1), &ins, &out, &[], (1e-4, 1.0));
-    let again = || on_gpu(&Kernel::Op(Op::ScatterAdd(1)), &out[0].1, &ins, &out, &[]);
+    run(Op::ScatterAdd(1.into()), &ins, &out, &[], (1e-4, 1.0));
+    let again = || on_gpu(&Kernel::Op(Op::ScatterAdd(1.into())), &out[0].1, &ins, &out, &[]);
     let first = again();
     for _ in 0..3 {
         assert_eq!(again(), first);
@@ -317,7 +317,13 @@ fn test_g01_sizes_are_numbers_and_not_text() {
             view(Slot::In(2), DType::F32, x, wide),
         ];
         let outs = [view(Slot::Out(0), DType::F32, x, wide), view(Slot::Out(1), DType::I64, x, wide)];
-        let ops = [Op::ScatterAdd(1), Op::IndexPut(1), Op::Gather(1), Op::Sort { descending: true }, Op::Cumprod(1)];
+        let ops = [
+            Op::ScatterAdd(1.into()),
+            Op::IndexPut(1.into()),
+            Op::Gather(1.into()),
+            Op::Sort { descending: true },
+            Op::Cumprod(1),
+        ];
         let dispatches = ops.iter().flat_map(|op| prepare(&Kernel::Op(op.clone()), x, &ins, &outs, gpu.caps).unwrap().dispatches);
         dispatches.map(|d| d.source.text(false)).collect()
     };
@@ -331,17 +337,17 @@ fn test_g01_bad_indices_read_zero_drop_writes_and_are_reported() {
     let v = Host::new(DType::F32, &[3, 2], &[10.0; 6]);
     let out = [(DType::F32, vec![3, 2])];
     let on_gpu = |op: Op, ins: &[Host]| decode(DType::F32, &on_gpu(&Kernel::Op(op), &[3, 2], ins, &out, &[])[0]);
-    assert_eq!(on_gpu(Op::Gather(1), &[x.clone(), idx.clone()]), [1.0, 2.0, 0.0, 0.0, 3.0, 4.0]);
+    assert_eq!(on_gpu(Op::Gather(1.into()), &[x.clone(), idx.clone()]), [1.0, 2.0, 0.0, 0.0, 3.0, 4.0]);
     let added = [11.0, 12.0, 13.0, 14.0, 5.0, 6.0];
-    assert_eq!(on_gpu(Op::ScatterAdd(1), &[x.clone(), idx.clone(), v.clone()]), added);
-    assert_eq!(on_gpu(Op::IndexPut(1), &[x.clone(), idx, v.clone()]), [10.0, 10.0, 10.0, 10.0, 5.0, 6.0]);
+    assert_eq!(on_gpu(Op::ScatterAdd(1.into()), &[x.clone(), idx.clone(), v.clone()]), added);
+    assert_eq!(on_gpu(Op::IndexPut(1.into()), &[x.clone(), idx, v.clone()]), [10.0, 10.0, 10.0, 10.0, 5.0, 6.0]);
     // Beyond 32 bits, where the low word alone would be in range.
     let far = Host::new(DType::I64, &[3, 2], &[4_294_967_296.0, 0.0, 1.0, -4_294_967_295.0, 0.0, 2.0]);
-    assert_eq!(on_gpu(Op::TakeAlong(0), &[x.clone(), far.clone()]), [0.0, 2.0, 3.0, 0.0, 1.0, 6.0]);
+    assert_eq!(on_gpu(Op::TakeAlong(0.into()), &[x.clone(), far.clone()]), [0.0, 2.0, 3.0, 0.0, 1.0, 6.0]);
     // The flag is the device's: another test may look at it first.
     let is_reported = (0..20).any(|_| {
         let ins = [x.clone(), far.clone(), v.clone()];
-        assert_eq!(on_gpu(Op::ScatterAlong(0), &ins), [11.0, 12.0, 13.0, 4.0, 5.0, 16.0]);
+        assert_eq!(on_gpu(Op::ScatterAlong(0.into()), &ins), [11.0, 12.0, 13.0, 4.0, 5.0, 16.0]);
         device().check_tickets().is_err_and(|e| e.code() == "index")
     });
     assert!(is_reported);

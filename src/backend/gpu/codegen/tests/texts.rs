@@ -173,7 +173,7 @@ fn test_g03_too_many_elements_are_refused_with_their_number() {
     let [x, values, positions] = [view(Slot::In(0)), view(Slot::Out(0)), positions].map(|v| View { shape: &long, ..v });
     let error = prepare(&sort, &long, &[x], &[values, positions], CAPS).unwrap_err();
     assert!(error.to_string().contains("sort: 1073741825 elements to be sorted on a GPU are more than 2^30"), "{error}");
-    let gather = Kernel::Op(Op::Gather(1));
+    let gather = Kernel::Op(Op::Gather(1.into()));
     let (few, next) = ([2usize], [1isize]);
     let at = View { slot: Slot::In(1), dtype: DType::I32, shape: &few, strides: &steps };
     let x = View { shape: &[1 << 31], strides: &next, ..view(Slot::In(0)) };
