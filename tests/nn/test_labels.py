@@ -42,18 +42,23 @@ def test_U01_labels_inside_the_classes_are_as_they_were():
     assert table.grad.tolist() == [[1.0, 1.0], [0.0, 0.0], [2.0, 2.0]]
 
 
+def table_at(i):
+    """The table on the device of the indices."""
+    return TABLE.to(i.device)
+
+
 def put(t, *key):
     t[key if len(key) > 1 else key[0]] = 1.0
     return t
 
 
 CALLS = {
-    "take": lambda i: ag.take(TABLE, i, axis=0),
-    "getitem": lambda i: TABLE[i],
-    "setitem": lambda i: put(ag.ones((3, 2)), i),
-    "take_along_axis": lambda i: ag.take_along_axis(TABLE, i.reshape(1, 1), axis=0),
-    "scatter_add": lambda i: ag.scatter_add(ag.ones((3, 2)), 0, i.reshape(1, 1), ag.ones((1, 1))),
-    "index_add": lambda i: ag.index_add(ag.ones((3, 2)), 0, i, ag.ones((1, 2))),
+    "take": lambda i: ag.take(table_at(i), i, axis=0),
+    "getitem": lambda i: table_at(i)[i],
+    "setitem": lambda i: put(table_at(i) * 1, i),
+    "take_along_axis": lambda i: ag.take_along_axis(table_at(i), i.reshape(1, 1), axis=0),
+    "scatter_add": lambda i: ag.scatter_add(table_at(i), 0, i.reshape(1, 1), ag.ones((1, 1), device=i.device)),
+    "index_add": lambda i: ag.index_add(table_at(i), 0, i, ag.ones((1, 2), device=i.device)),
 }
 
 
@@ -71,7 +76,7 @@ def test_U01_indices_are_refused_by_the_name_of_the_function_that_was_called(op)
 @pytest.mark.parametrize("op", [*CALLS, "embedding", "one_hot", "nll_loss"])
 def test_U01_a_gpu_refuses_indices_by_the_same_name(op):
     labels = {
-        "embedding": lambda i: F.embedding(i, TABLE),
+        "embedding": lambda i: F.embedding(i, table_at(i)),
         "one_hot": lambda i: ag.one_hot(i, 3),
         "nll_loss": lambda i: F.nll_loss(ag.zeros((1, 3), device="gpu"), i),
     }
