@@ -381,7 +381,7 @@ mod tests {
             let ins = [x.view(), idx[0].view(), v.view()];
             for (i, out) in outs.iter().enumerate() {
                 let outs = [out.view()];
-                let task = Task::prepare("scatter_add", 1, &ins, &outs).unwrap().unwrap();
+                let task = Task::prepare("scatter_add", 1.into(), &ins, &outs).unwrap().unwrap();
                 match (i, put) {
                     (0, false) => in_order::<Add<f32>>(&task, 40),
                     (0, true) => in_order::<Put<u32>>(&task, 40),
