@@ -3,7 +3,7 @@
 //!
 //! `cargo bench` runs all in about a minute and a half; `cargo bench -- matmul` one group; `-- --measurement-time 5` measures longer.
 
-use agtape::backend::kind::{BinaryKind, ReduceKind, UnaryKind};
+use agtape::backend::kind::{BinaryKind, Caller, ReduceKind, UnaryKind};
 use agtape::dtype::{DType, Scalar};
 use agtape::error::Result;
 use agtape::graph::{Tensor, Variable, record_version};
@@ -151,7 +151,7 @@ fn indexing(group: &mut Group<'_>) -> Result<()> {
     measure(group, "scatter_add/4096 of 10000x64", || Ok(vec![scatter_add(&table, std::slice::from_ref(&at), &rows)?]))?;
     let (x, picked) = (input(&[4096, 64])?, positions(&[4096, 1], 64)?);
     group.throughput(Throughput::Elements(4096));
-    measure(group, "take_along_axis/1 of 64, 4096 rows", || Ok(vec![take_along_axis(&x, &picked, 1)?]))
+    measure(group, "take_along_axis/1 of 64, 4096 rows", || Ok(vec![take_along_axis(Caller::Own, &x, &picked, 1)?]))
 }
 
 fn sorting(group: &mut Group<'_>) -> Result<()> {
