@@ -1,5 +1,6 @@
 """Segments of both replays in each other: every mix of three, with ops before and after the inner ones, whenever their values are read."""
 
+import gc
 import itertools
 
 import agtape as ag
@@ -60,6 +61,7 @@ def test_C04_C05_C06_no_mix_holds_interior_values(replays):
     leaves = weights(4)
     x = batch()
     ag.eval(x, leaves)
+    gc.collect()  # what other tests left in cycles would go in between
     before = active()
     with ag.grad_tape():
         out = tower(replays, (True,) * 4, leaves)(x)
@@ -80,6 +82,7 @@ def test_C05_of_what_enters_just_what_a_replay_reads_is_kept(replays):
     leaves = weights(4)
     x = batch()
     ag.eval(x, leaves)
+    gc.collect()
     before = active()
     with ag.grad_tape():
         loss = tower(replays, (True,) * 4, leaves)(ag.exp(x @ leaves[3])).sum()
