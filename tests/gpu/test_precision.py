@@ -27,7 +27,9 @@ def test_the_option_is_read_back_and_ends_with_its_scope():
 
 
 @pytest.mark.promise("U01")
-@pytest.mark.parametrize("word, error", [("higest", ValueError), ("", ValueError), (1, TypeError), (True, TypeError)])
+@pytest.mark.parametrize(
+    ("word", "error"), [("higest", ValueError), ("", ValueError), (1, TypeError), (True, TypeError)]
+)
 def test_U01_another_word_is_refused_and_the_three_are_named(word, error):
     with pytest.raises(error, match=r"matmul_precision.*'highest', 'high' or 'medium'"):
         ag.options(matmul_precision=word)
