@@ -7,8 +7,14 @@ from rows import Difference, Row
 from rows_reductions import NO_AXES, names_an_axis
 
 SCALARS = (Difference(NO_AXES, names_an_axis),)
+NO_BOUND = "a bool bounds no range: it is a mask or a flag, and meant for another argument"
 LONG_AXES = "squeezing an axis of another size than 1 is an error, as in NumPy"
 LEGACY = "a vector of shape (0,) does not join with tensors of more axes, as in NumPy"
+
+
+def are_bools(*bounds, **kwargs):
+    """Whether a bound is a bool."""
+    return any(isinstance(bound, bool) for bound in (*bounds, kwargs.get("end")))
 
 
 def has_long_axis(input, dim=()):
@@ -161,7 +167,7 @@ CREATION = (
     Row("ones", "ones", lambda shape, dtype=None: ag.ones(shape, dtype=dtype)),
     Row("empty", "empty", lambda shape, dtype=None: ag.empty(shape, dtype=dtype), compares="shape"),
     Row("full", "full", lambda shape, value, dtype=None: ag.full(shape, value, dtype=dtype)),
-    Row("arange", "arange", arange),
+    Row("arange", "arange", arange, (Difference(NO_BOUND, are_bools),)),
     Row("linspace", "linspace", lambda start, end, steps, dtype=None: ag.linspace(start, end, steps, dtype=dtype)),
     Row("eye", "eye", lambda n, m=None, dtype=None: ag.eye(n, m, dtype=dtype)),
     Row("zeros_like", "zeros_like", lambda x, dtype=None: ag.zeros_like(x, dtype=dtype)),
