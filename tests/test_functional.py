@@ -221,7 +221,19 @@ def test_T07_T15_results_keep_only_themselves_alive():
     ones = ag.ones(100_000)
     ag.eval(p, ones)
     loss = lambda a: (ag.exp(a) * a).sum()  # noqa: E731
+    aside = []
+
+    def keeping(a):
+        h = ag.exp(a)
+        aside.append(h.mean())
+        return (h * a).sum()
+
+    def kept_aside():
+        ag.value_and_grad(keeping)(p)
+        return aside.pop()
+
     steps = {
+        "what the function kept": kept_aside,
         "value": lambda: ag.value_and_grad(loss)(p)[0],
         "aux": lambda: ag.value_and_grad(lambda a: (loss(a), {"mean": [a.mean()]}), has_aux=True)(p)[0][1]["mean"][0],
         "vjp": lambda: ag.vjp(loss, p)[0],

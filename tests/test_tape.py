@@ -288,3 +288,14 @@ def test_T12_broadcast_leaves_get_gradients_of_their_own_shape():
         loss = (ag.ones((2, 3, 4), dtype="float64") * b * s).sum()
     loss.backward()
     assert b.grad.tolist() == [[16.0]] * 3 and s.grad.item() == 24.0
+
+
+def test_U01_no_leaves_to_fill_is_an_error_that_uses_nothing_up():
+    w = ag.param([2.0])
+    with ag.grad_tape():
+        loss = (w * w).sum()
+    for empty in ([], ()):
+        with pytest.raises(ValueError, match="backward: inputs is empty; expected leaves"):
+            loss.backward(inputs=empty)
+    loss.backward(inputs=w)
+    assert w.grad.tolist() == [4.0]
