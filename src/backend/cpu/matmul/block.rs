@@ -325,6 +325,7 @@ impl<E: Copy> Tile<E> {
                     *r = if PART && j + 1 == C { V::load_first(at, last) } else { V::load(at) };
                 }
                 for (row, a) in sums.iter_mut().zip(a) {
+                    V::in_turn();
                     let left = V::splat(a.wrapping_offset(at));
                     for (s, r) in row.iter_mut().zip(right) {
                         *s = left.mul_add(r, *s);

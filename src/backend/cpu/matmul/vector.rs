@@ -32,6 +32,10 @@ pub trait Vector: Copy {
     unsafe fn add(self, other: Self) -> Self;
     /// `self * by + to`, rounded once where the type has such an instruction.
     unsafe fn mul_add(self, by: Self, to: Self) -> Self;
+    /// Keeps what is read after it from being read before it, where a tile fills all registers: the compiler would fetch several rows'
+    /// elements at once and put sums into memory for them.
+    #[inline(always)]
+    unsafe fn in_turn() {}
 
     /// Writes the transpose of a square: row i is read at `from + i * step`, column i is written at `to + i`, rows `to_step` apart.
     #[inline(always)]
@@ -143,6 +147,7 @@ pub use x86::{F32x8, F32x16, F64x4, F64x8};
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::Vector;
+    use std::arch::asm;
     use std::arch::x86_64::*;
 
     /// Implements `Vector` for a register. Every unsafe block: the caller has the instruction set and vouches for the pointers.
@@ -160,6 +165,13 @@ mod x86 {
                 const TILE: usize = if size_of::<$reg>() == 64 { 8 } else { 4 };
                 const SQUARE: usize = $square;
                 const MASKS_FREELY: bool = $free;
+                #[inline(always)]
+                unsafe fn in_turn() {
+                    if Self::TILE == 4 {
+                        // SAFETY: no instruction; the compiler must assume that memory has changed.
+                        unsafe { asm!("", options(nostack, preserves_flags)) };
+                    }
+                }
                 #[inline(always)]
                 unsafe fn zero() -> Self {
                     $name(unsafe { $zero() })
@@ -214,7 +226,7 @@ mod x86 {
     );
     register!(
         /// 8 floats in an AVX register.
-        F32x8(__m256) of f32, 8, masks_freely false, square 8 by transpose_f32, mask mask32;
+        F32x8(__m256) of f32, 8, masks_freely false, square 4 by transpose_f32_by_4, mask mask32;
         _mm256_setzero_ps _mm256_set1_ps _mm256_loadu_ps |m, p| _mm256_maskload_ps(p, m);
         _mm256_storeu_ps _mm256_maskstore_ps; _mm256_add_ps _mm256_fmadd_ps
     );
@@ -265,6 +277,20 @@ mod x86 {
                 for (j, row) in rows.into_iter().enumerate() {
                     _mm256_storeu_ps(to.add((half * 4 + j) * to_step), row);
                 }
+            }
+        }
+    }
+
+    /// A 4 x 4 square, for panels of four rows.
+    #[inline(always)]
+    unsafe fn transpose_f32_by_4(from: *const f32, step: isize, to: *mut f32, to_step: usize) {
+        // SAFETY: every x86-64 has SSE; the caller vouches for both squares.
+        unsafe {
+            let row = |i: isize| _mm_loadu_ps(from.offset(i * step));
+            let (mut a, mut b, mut c, mut d) = (row(0), row(1), row(2), row(3));
+            _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d);
+            for (j, column) in [a, b, c, d].into_iter().enumerate() {
+                _mm_storeu_ps(to.add(j * to_step), column);
             }
         }
     }
