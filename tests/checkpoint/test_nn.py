@@ -1,5 +1,8 @@
 """Modules in segments: `Sequential(checkpoint_every=k)` and `checkpoint_sequential`."""
 
+import copy
+import pickle
+
 import agtape as ag
 import numpy as np
 import pytest
@@ -39,6 +42,25 @@ def test_C18_sequentials_segments_have_names():
     with ag.grad_tape() as tape:
         loss = model(batch()).sum()
     assert [row.name for row in ag.tape_memory(tape).by_segment] == ["Sequential[0:4]", "Sequential[4:6]"]
+    loss.backward()
+
+
+PARTS = {
+    "slice": lambda model: model[:4],
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+    "insert": lambda model: model.insert(0, nn.Tanh()),
+}
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS.keys())
+def test_C07_parts_and_copies_of_a_sequential_run_in_its_segments(part):
+    model = part(nn.Sequential(*layers(2), checkpoint_every=3))
+    with ag.grad_tape() as tape:
+        loss = model(batch()).sum()
+    names = [row.name for row in ag.tape_memory(tape).by_segment]
+    assert names == [f"Sequential[{at}:{min(at + 3, len(model))}]" for at in range(0, len(model), 3)]
     loss.backward()
 
 

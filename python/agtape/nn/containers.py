@@ -20,7 +20,7 @@ class _Indexed(Module):
     def __getitem__(self, index):
         children = list(self._modules.values())
         if isinstance(index, slice):
-            return type(self)._of(children[index])
+            return self._with(children[index])
         index = as_int(type(self).__name__, "the index", index)
         if not -len(children) <= index < len(children):
             raise IndexError(f"{type(self).__name__}: index {index} but {len(children)} modules")
@@ -63,7 +63,8 @@ class Sequential(_Indexed):
 
     Args:
         *modules: modules in order, or one mapping from names to modules.
-        checkpoint_every: run so many modules at a time as one `ag.checkpoint` segment; None for no segments. A slice has none.
+        checkpoint_every: run so many modules at a time as one `ag.checkpoint` segment; None for no segments. A slice
+            of it runs in such segments too.
 
     Raises:
         TypeError: something is not a module, or `checkpoint_every` is not an int; ValueError: it is less than 1.
@@ -84,9 +85,10 @@ class Sequential(_Indexed):
         else:
             self.extend(modules)
 
-    @classmethod
-    def _of(cls, modules):
-        return cls(*modules)
+    def _with(self, modules):
+        part = type(self)(*modules)
+        part.checkpoint_every = self.checkpoint_every
+        return part
 
     def forward(self, input):
         """Apply every module in order."""
@@ -170,9 +172,8 @@ class ModuleList(_Indexed):
     def __init__(self, modules=()):
         self.extend(modules)
 
-    @classmethod
-    def _of(cls, modules):
-        return cls(modules)
+    def _with(self, modules):
+        return type(self)(modules)
 
 
 class ModuleDict(Module):
