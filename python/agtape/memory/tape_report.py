@@ -4,13 +4,10 @@ import sys
 from numbers import Integral
 
 from agtape import _core
-from agtape._core import Tensor
 from agtape.arguments import as_flag
 from agtape.memory.captured import held_alone
+from agtape.memory.names import names_of
 from agtape.memory.record import Record, Tables, format_bytes, limited
-
-# Entries of a list or dict among the caller's variables that are looked through for names.
-_MAX_ENTRIES = 100
 
 
 class OpRow(Record):
@@ -32,7 +29,7 @@ class SegmentRow(Record):
 class InteriorRow(Record):
     """A value made inside a segment that is alive because a Python tensor holds it.
 
-    `segment`, `op`, `shape`, `dtype`, `bytes` of its storage, `name` of the caller's variable, if found.
+    `segment`, `op`, `shape`, `dtype`, `bytes` of its storage, `name` as in a `StorageRow`.
     """
 
 
@@ -46,7 +43,8 @@ class StorageRow(Record):
     `op` that made it (`leaf` for parameters and inputs), `shape`, `dtype`; `bytes` of the storage, `bytes_read` of what gradient
     rules read in it (less: a view keeps a larger storage alive), `values` in it that rules read; `kind`, "operand" or
     "activation"; `is_held` (it has memory now), `is_freed` (by `clear()`), `held_by` (who else holds it: "python", "view or export",
-    "another tape", "pending values" or ""), `name` (the caller's variable, if found), `line` (where the op was called, if recorded).
+    "another tape", "pending values" or ""), `name` (the caller's variable that holds it, or leads to what does: `h`, `model.h`,
+    `kept['h'][0]`, `h of step()`; "" if none was found), `line` (where the op was called, if recorded).
     """
 
 
@@ -182,41 +180,13 @@ def tape_memory(tape=None, top=10, quiet=True):
     figures = _core.tape_report_dict(tape, held_alone(_core.replay_functions(tape)))
     stays = {row["_key"] for row in figures["by_storage"] if row["held_by"]}
     stays.update(row["_key"] for row in figures["held_in_segments"])
-    names = _names(sys._getframe(1), stays) if stays else {}
+    names = names_of(sys._getframe(1), stays) if stays else {}
     for row in [*figures["by_storage"], *figures["held_in_segments"]]:
         row["name"] = names.get(row.pop("_key"), "")
     report = TapeReport(figures, top)
     if not quiet:
         print(report)
     return report
-
-
-def _names(frame, wanted):
-    """The caller's variables that lie in the storages wanted, by storage: tensors, parameters of modules, entries of containers."""
-    found = {}
-
-    def note(name, value):
-        if isinstance(value, Tensor):
-            key = _core.storage_key(value)
-            if key in wanted:
-                found.setdefault(key, name)
-
-    variables = frame.f_locals
-    for name, value in [*variables.items(), *frame.f_globals.items()]:
-        note(name, value)
-        if hasattr(type(value), "named_parameters"):
-            for part, tensor in [*value.named_parameters(), *value.named_buffers()]:
-                note(f"{name}.{part}", tensor)
-        elif isinstance(value, (list, tuple)):
-            for i, entry in enumerate(value[:_MAX_ENTRIES]):
-                note(f"{name}[{i}]", entry)
-        elif isinstance(value, dict) and value is not frame.f_globals and len(value) <= _MAX_ENTRIES:
-            for key, entry in value.items():
-                note(f"{name}[{key!r}]", entry)
-    if sys.version_info < (3, 13) and frame.f_code.co_flags & 1:
-        # The interpreter keeps this copy of a function's variables with the frame: it would hold tensors that the function deletes.
-        variables.clear()
-    return found
 
 
 def _title(row):
