@@ -82,7 +82,7 @@ def estimated(options, ids, alphabet):
     model, opt = start(CharTransformer, options, alphabet)
     x, y = draw_batch(np.random.default_rng(options.seed), ids, options.batch, options.context)
     return ag.estimate_memory(
-        model, x, opt, lambda logits: F.cross_entropy(logits.reshape(-1, alphabet), y.reshape(-1))
+        model, x, opt, lambda logits: F.cross_entropy(logits.reshape(-1, alphabet), y.reshape(-1)), holds_result=False
     ).peak
 
 

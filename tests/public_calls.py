@@ -61,10 +61,11 @@ GIVEN = {
     "tensor": X, "query": X, "key": X, "value": X, "params": [ag.param([1.0])], "parameters": [ag.param([1.0])], "forward": ag.sin,
     "backward": lambda grad, inputs, outputs: grad, "actual": 1.0, "expected": 1.0, "running_mean": None, "running_var": None,
     "state_dict": ag.nn.Linear(2, 2).state_dict(), "name": "a_name", "primals": (X,), "tangents": (X,), "vectors": (X,),
+    "model": ag.sin,
 }  # fmt: skip
 # Parameters that turn something on or off though their default does not say so.
 FLAGS = {
-    "copy", "retain_graph", "resident_grads", "fuse", "plan_cache", "deterministic", "source_lines",
+    "copy", "retain_graph", "resident_grads", "fuse", "plan_cache", "deterministic", "source_lines", "holds_result",
 }  # fmt: skip
 # Parameters that are one of a few words though their default does not say so, and one of those words.
 WORDS = {"nonlinearity": "relu", "matmul_precision": "high"}

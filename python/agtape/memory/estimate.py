@@ -8,6 +8,7 @@ import numpy as np
 import agtape as ag
 from agtape import _core
 from agtape._core import Tensor
+from agtape.arguments import as_flag
 from agtape.memory.record import Tables, format_bytes
 from agtape.tree import flatten, tree_map
 
@@ -36,7 +37,7 @@ class MemoryEstimate(Tables, int):
         yield "work", f"{self.work:,}"
 
 
-def estimate_memory(model, inputs, optimizer, loss=None):
+def estimate_memory(model, inputs, optimizer, loss=None, *, holds_result=None):
     """Predict the peak memory of a training step (forward, backward, update) without running it.
 
     The step is recorded and planned as if it ran; nothing is computed, and model, gradients, optimizer, random state and open tapes are
@@ -50,12 +51,15 @@ def estimate_memory(model, inputs, optimizer, loss=None):
         optimizer: the optimizer of the step; None for forward and backward alone.
         loss: function from the model's result to a tensor with one element; None for the result itself or, if it has more elements,
             its sum.
+        holds_result: whether the model's result lives until the step has ended, as `out` does after `out = model(x)`; False for a step
+            that keeps no name for it. None: if there is a loss to give it to.
 
     Returns:
         A `MemoryEstimate`, an int of bytes with its parts.
 
     Raises:
-        TypeError: `model` or `loss` cannot be called, `optimizer` is none, or the result is not a tensor and no loss is given.
+        TypeError: `model` or `loss` cannot be called, `optimizer` is none, the result is not a tensor and no loss is given, or
+            `holds_result` is no bool.
         ValueError: the loss has more than one element.
         RuntimeError: the model or the loss reads a value.
 
@@ -67,6 +71,9 @@ def estimate_memory(model, inputs, optimizer, loss=None):
     True
     """
     _check_kinds(model, optimizer, loss)
+    holds_result = (
+        loss is not None if holds_result is None else as_flag("estimate_memory", "holds_result", holds_result)
+    )
     groups = optimizer.param_groups if optimizer is not None else []
     params = _unique([p for g in groups for p in g["params"]] + _tensors_of(model, "parameters"))
     device = params[0].device if params else None
@@ -82,11 +89,12 @@ def estimate_memory(model, inputs, optimizer, loss=None):
 
     def record():
         with ag.grad_tape() as tape:
-            total = _loss_of(model(*args, **kwargs), loss)
+            result = model(*args, **kwargs)
+            total = _loss_of(result, loss)
         grads = [g for g in _core.gradient([total], [None], trained) if g is not None] if total.requires_grad else []
         tape.clear()
         missing["bytes"] = _state_to_come(optimizer, state, trained)
-        return [total, *grads]
+        return [total, *grads, result if holds_result else None]
 
     former = (ag.get_rng_state(), random.getstate(), np.random.get_state())
     try:
