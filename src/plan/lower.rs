@@ -13,7 +13,7 @@ use crate::shape::{Shape, elems};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A value of the program: where it lies and how.
+/// A value of the program: where it lies and how; of a number, how it would lie if its constant had memory.
 #[derive(Clone, Debug)]
 pub(super) struct Val {
     pub loc: Loc,
@@ -83,8 +83,7 @@ impl Lowering<'_> {
         match &node.op {
             Op::Leaf => Err(Error::Internal("evaluation: a leaf without a value")),
             Op::Const => {
-                let layout = Layout { strides: SmallVec::from_elem(0, node.outs[0].spec.shape.len()), ..self.out_layout(i, 0) };
-                self.vals[i][0] = Some(Val { loc: Loc::Scalar(program.arg_start[i]), layout });
+                self.vals[i][0] = Some(Val { loc: Loc::Scalar(program.arg_start[i]), layout: self.out_layout(i, 0) });
                 Ok(())
             }
             op if op.is_elementwise() => {
@@ -199,7 +198,7 @@ impl Lowering<'_> {
             args: vec![arg],
             node: i as u32,
         });
-        Ok(Operand { loc, layout: val.layout, dtype })
+        Ok(Operand { loc, layout: one_element(&val.layout.shape), dtype })
     }
 
     /// A view: a layout where strides can say it, else a copy.
@@ -212,7 +211,9 @@ impl Lowering<'_> {
             ViewOp::Expand => Some(val.layout.expand(to)),
             ViewOp::Slice(ranges) => Some(val.layout.slice(ranges)),
             ViewOp::Reshape if matches!(val.loc, Loc::Scalar(_)) => {
-                Some(Layout { strides: SmallVec::from_elem(0, to.len()), ..Layout::contiguous(to) })
+                // Nothing is copied for a number: what was broadcast stays so.
+                let other = || if stretched(&val.layout).any(|is| is) { one_element(to) } else { Layout::contiguous(to) };
+                Some(val.layout.reshape(to).unwrap_or_else(other))
             }
             ViewOp::Reshape => val.layout.reshape(to),
         };
@@ -303,7 +304,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The values that outlive the plan; numbers get a buffer of their full shape.
+    /// The values that outlive the plan; numbers get a buffer, in which what is broadcast stands once.
     fn keep(&mut self) -> Result<Vec<Kept>> {
         let mut kept = Vec::new();
         for i in 0..self.program.nodes.len() {
@@ -316,7 +317,7 @@ impl Lowering<'_> {
                 }
                 let val = self.vals[i][o].clone().ok_or(Error::Internal("plan: a kept value that no launch makes"))?;
                 let val = match val.loc {
-                    Loc::Scalar(arg) => self.fill(i, o, arg),
+                    Loc::Scalar(arg) => self.fill(i, o, arg, &val.layout),
                     _ => val,
                 };
                 kept.push(Kept { node: i as u32, out: o as u32, loc: val.loc, layout: Arc::new(val.layout) });
@@ -325,13 +326,13 @@ impl Lowering<'_> {
         Ok(kept)
     }
 
-    fn fill(&mut self, i: usize, o: usize, arg: u32) -> Val {
-        let spec = &self.program.nodes[i].outs[o].spec;
-        let out = self.temp(Layout::contiguous(&spec.shape), spec.dtype);
-        let val = Val { loc: out.loc, layout: out.layout.clone() };
+    fn fill(&mut self, i: usize, o: usize, arg: u32, layout: &Layout) -> Val {
+        let once: Shape = layout.shape.iter().zip(stretched(layout)).map(|(&d, is)| if is { 1 } else { d }).collect();
+        let out = self.temp(Layout::contiguous(&once), self.program.nodes[i].outs[o].spec.dtype);
+        let val = Val { loc: out.loc, layout: out.layout.expand(&layout.shape) };
         let launch = Launch {
             kernel: Kernel::Op(Op::Const),
-            shape: spec.shape.clone(),
+            shape: once,
             ins: vec![],
             outs: vec![out],
             scratch: 0,
@@ -341,6 +342,16 @@ impl Lowering<'_> {
         self.launches.push(launch);
         val
     }
+}
+
+/// Whether each axis has one element that stands for several.
+fn stretched(layout: &Layout) -> impl Iterator<Item = bool> {
+    layout.shape.iter().zip(&layout.strides).map(|(&d, &step)| d > 1 && step == 0)
+}
+
+/// One element that stands for all of a shape.
+fn one_element(shape: &[usize]) -> Layout {
+    Layout::contiguous(&[]).expand(shape)
 }
 
 fn shares_an_input(launch: &Launch, tree: &Tree) -> bool {
