@@ -20,8 +20,8 @@ WRONG = {
 NO_LIMIT = {"tape_memory.top"}
 # Where None says something else than the default does.
 NONE_IS_MEANT = {
-    "argsort.axis", "sort.axis", "concat.axis", "cross_entropy.ignore_index", "nll_loss.ignore_index", "NLLLoss.ignore_index",
-    "CrossEntropyLoss.ignore_index", "tape_memory.top",
+    "argsort.axis", "sort.axis", "concat.axis", "take_along_axis.axis", "cross_entropy.ignore_index", "nll_loss.ignore_index",
+    "NLLLoss.ignore_index", "CrossEntropyLoss.ignore_index", "tape_memory.top",
 }  # fmt: skip
 # Seeds of NumPy's and counters: any that 64 bits hold, without a sign.
 UNSIGNED = {"manual_seed.seed"}

@@ -39,7 +39,7 @@ pub enum Index {
         /// Positions, one tensor an axis of the mask.
         indices: Vec<Tensor>,
     },
-    /// A boolean without axes, as the only item: a new axis of size 1 or 0.
+    /// A boolean without axes: a mask over none, which is true at one point or at none.
     Truth(bool),
 }
 
@@ -54,7 +54,7 @@ impl Index {
     }
 
     fn is_array(&self) -> bool {
-        matches!(self, Index::Array(_) | Index::Host(..) | Index::Mask { .. })
+        matches!(self, Index::Array(_) | Index::Host(..) | Index::Mask { .. } | Index::Truth(_))
     }
 }
 
@@ -68,7 +68,9 @@ struct Lowered {
     indices: Vec<Tensor>,
     /// Where the index tensors' shape stands in the result, among the axes of `middle` that are left.
     place: usize,
-    /// The shape that the index tensors broadcast to.
+    /// Whether all booleans without axes are true, if there are any.
+    truth: Option<bool>,
+    /// The shape that the index tensors and those booleans broadcast to.
     points: Shape,
 }
 
@@ -133,6 +135,12 @@ impl Lowered {
         for index in &low.indices {
             low.points = broadcast(op, &low.points, index.shape())?;
         }
+        if let Some(truth) = low.truth {
+            low.points = broadcast(op, &low.points, &[usize::from(truth)])?;
+            if let Some(index) = low.indices.first_mut() {
+                *index = broadcast_to(index, &low.points)?;
+            }
+        }
         Ok(low)
     }
 
@@ -174,7 +182,7 @@ impl Lowered {
                     self.advanced(mask[i], index.clone());
                 }
             }
-            Index::Truth(_) => return Err(Error::index(op, "a boolean without axes must be the only index")),
+            Index::Truth(truth) => self.truth = Some(self.truth.unwrap_or(true) && *truth),
         }
         Ok(())
     }
@@ -207,17 +215,15 @@ impl Lowered {
 
 /// `x[items]` by NumPy's rules.
 pub fn getitem(x: &Tensor, items: &[Index]) -> Result<Tensor> {
-    if let [Index::Truth(is_kept)] = items {
-        let mut shape = Shape::from_slice(x.shape());
-        shape.insert(0, 1);
-        return narrow(&reshape_to(x, &shape), 0, 0, usize::from(*is_kept));
-    }
     let low = Lowered::new("getitem", x.shape(), items)?;
     let y = reshape_to(&slice(x, &low.ranges)?, &low.middle);
-    if low.indices.is_empty() {
-        return Ok(y);
-    }
-    let points = gather_by(Caller::Getitem, &permute_axes(&y, &low.order()), &low.indices)?;
+    let points = match low.truth {
+        None if low.indices.is_empty() => return Ok(y),
+        Some(truth) if low.indices.is_empty() => {
+            narrow(&reshape_to(&y, &[&[1], &low.middle[..]].concat()), 0, 0, usize::from(truth))?
+        }
+        _ => gather_by(Caller::Getitem, &permute_axes(&y, &low.order()), &low.indices)?,
+    };
     Ok(permute_axes(&points, &low.placed()))
 }
 
@@ -234,23 +240,22 @@ fn fitted(value: &Tensor, to: &[usize]) -> Result<Tensor> {
 /// x after `x[items] = value`: the new version; x itself is unchanged. The value takes x's dtype.
 pub fn setitem(x: &Tensor, items: &[Index], value: &Tensor) -> Result<Tensor> {
     let value = cast(value, x.dtype());
-    let new = match items {
-        [Index::Truth(false)] => return Ok(x.clone()),
-        [Index::Truth(true)] => fitted(&value, x.shape())?,
-        _ => assigned(x, &Lowered::new("setitem", x.shape(), items)?, &value)?,
-    };
+    let new = assigned(x, &Lowered::new("setitem", x.shape(), items)?, &value)?;
     // The new version is another tensor than the value it was given.
     Ok(if std::sync::Arc::ptr_eq(&new.node, &value.node) { alias(&new) } else { new })
 }
 
 fn assigned(x: &Tensor, low: &Lowered, value: &Tensor) -> Result<Tensor> {
     let window: Shape = low.ranges.iter().map(|r| r.2).collect();
-    if low.indices.is_empty() {
-        return slice_assign(x, &low.ranges, &reshape_to(&fitted(value, &low.middle)?, &window));
-    }
     let (gathered, placed, order) = (low.gathered(), low.placed(), low.order());
     let result: Shape = placed.iter().map(|&a| gathered[a]).collect();
     let value = permute_axes(&fitted(value, &result)?, &inverse(&placed));
+    if low.truth == Some(false) {
+        return Ok(x.clone());
+    }
+    if low.indices.is_empty() {
+        return slice_assign(x, &low.ranges, &reshape_to(&value, &window));
+    }
     let y = reshape_to(&slice(x, &low.ranges)?, &low.middle);
     let put = index_put_by(Caller::Setitem, &permute_axes(&y, &order), &low.indices, &value)?;
     let back = reshape_to(&permute_axes(&put, &inverse(&order)), &window);
@@ -266,7 +271,7 @@ mod tests {
     fn result(shape: &[usize], items: &[Index]) -> Result<Vec<usize>> {
         let low = Lowered::new("getitem", shape, items)?;
         let gathered = low.gathered();
-        Ok(if low.indices.is_empty() { low.middle.to_vec() } else { low.placed().iter().map(|&a| gathered[a]).collect() })
+        Ok(low.placed().iter().map(|&a| gathered[a]).collect())
     }
 
     fn two() -> Index {
@@ -296,6 +301,8 @@ mod tests {
         assert_eq!(result(&s, &[Index::NewAxis, Index::Ellipsis, two()]).unwrap(), [1, 5, 3, 4, 2]);
         // An ellipsis of no axes separates as well.
         assert_eq!(result(&s, &[ALL, two(), Index::Ellipsis, two(), ALL]).unwrap(), [2, 5, 6]);
+        assert_eq!(result(&s, &[ALL, Index::Truth(true), two()]).unwrap(), [5, 2, 4, 6]);
+        assert_eq!(result(&s, &[Index::NewAxis, Index::Truth(false), Index::Int(0)]).unwrap(), [1, 0, 3, 4, 6]);
     }
 
     #[test]

@@ -211,21 +211,22 @@ pub fn take(x: &Bound<'_, PyAny>, indices: &Bound<'_, PyAny>, axis: Option<Int<'
     Ok(index::take(&x, &at, axis)?.into())
 }
 
-/// x at positions along an axis, for each place of the other axes, which broadcast.
+/// x at positions along an axis, for each place of the other axes, which broadcast (axis None: of all elements in row-major order).
 ///
-/// indices: integers with as many axes as x. Raises IndexError for an index that is out of range (for tensors: when computed).
+/// indices: integers with as many axes as x, or with one. Raises IndexError for an index out of range (for tensors: when computed).
 ///
 /// >>> import agtape as ag
 /// >>> ag.take_along_axis(ag.tensor([[1, 2], [3, 4]]), [[1], [0]], axis=1).tolist()
 /// [[2], [3]]
 #[pyfunction]
-#[pyo3(signature = (x, indices, axis = Int::Is(-1)), text_signature = "(x, indices, axis=-1)")]
-pub fn take_along_axis(x: &Bound<'_, PyAny>, indices: &Bound<'_, PyAny>, axis: Int<'_>) -> PyResult<PyTensor> {
+#[pyo3(signature = (x, indices, axis = Some(Int::Is(-1))), text_signature = "(x, indices, axis=-1)")]
+pub fn take_along_axis(x: &Bound<'_, PyAny>, indices: &Bound<'_, PyAny>, axis: Option<Int<'_>>) -> PyResult<PyTensor> {
     let axis = axis.of("take_along_axis", "axis")?;
     let x = array("take_along_axis", x)?;
-    let n = size_along("take_along_axis", &x, Some(axis))? as i64;
+    let n = size_along("take_along_axis", &x, axis)? as i64;
     let at = self::indices("take_along_axis", indices, -n, n as usize)?;
-    Ok(index::take_along_axis(Caller::Own, &x, &at, axis)?.into())
+    let x = if axis.is_none() { reshape_to(&x, &[x.elems()]) } else { x };
+    Ok(index::take_along_axis(Caller::Own, &x, &at, axis.unwrap_or(0))?.into())
 }
 
 /// x with src added at positions along an axis, for each place of the other axes; repeated positions add.
@@ -347,8 +348,8 @@ impl PyTensor {
     }
 
     /// The values at positions along an axis. See `ag.take_along_axis`.
-    #[pyo3(signature = (indices, axis = Int::Is(-1)), text_signature = "($self, indices, axis=-1)")]
-    fn take_along_axis(slf: &Bound<'_, PyTensor>, indices: &Bound<'_, PyAny>, axis: Int<'_>) -> PyResult<PyTensor> {
+    #[pyo3(signature = (indices, axis = Some(Int::Is(-1))), text_signature = "($self, indices, axis=-1)")]
+    fn take_along_axis(slf: &Bound<'_, PyTensor>, indices: &Bound<'_, PyAny>, axis: Option<Int<'_>>) -> PyResult<PyTensor> {
         take_along_axis(slf.as_any(), indices, axis)
     }
 

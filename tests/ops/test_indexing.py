@@ -3,7 +3,7 @@
 import agtape as ag
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from ops.samples import make_param
@@ -137,6 +137,63 @@ def test_T09_gradients_of_writes(case):
         np.testing.assert_array_equal(slope_of(put), np.where(last, weights[key], 0.0))
 
 
+TRUTHS = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=2)
+
+
+def with_truths(case, truths):
+    """An index expression with booleans without axes in it, that NumPy takes."""
+    x, key = case
+    key = list(key)
+    for at, truth in truths:
+        key.insert(at, truth)
+    try:
+        return x, tuple(key), x[tuple(key)]
+    except IndexError:  # no points do not broadcast with several
+        reject()
+
+
+@given(cases(), TRUTHS)
+def test_reads_at_truth_values_equal_numpy(case, truths):
+    x, key, wanted = with_truths(case, truths)
+    weights = numbered(wanted.shape)
+    slope = np.zeros_like(x)
+    np.add.at(slope, key, weights)
+    for form in (key, as_tensors(np.array(k) if isinstance(k, bool) else k for k in key)):
+        leaf = make_param(x)
+        with ag.grad_tape():
+            got = leaf[form]
+            loss = (got * weights).sum()
+        loss.backward()
+        assert got.shape == wanted.shape
+        np.testing.assert_array_equal(got.numpy(), wanted)
+        np.testing.assert_array_equal(leaf.grad.numpy(), slope)
+
+
+@given(cases(), TRUTHS, st.data())
+def test_writes_at_truth_values_equal_numpy(case, truths, data):
+    x, key, read = with_truths(case, truths)
+    shape = data.draw(st.sampled_from([read.shape, read.shape[1:], (1,) * read.ndim, ()]))
+    value = numbered(shape, 100.0)
+    wanted = x.copy()
+    wanted[key] = value
+    t = ag.tensor(x)
+    before = t * 1.0
+    t[key] = ag.tensor(value)
+    np.testing.assert_array_equal(t.numpy(), wanted)
+    np.testing.assert_array_equal(before.numpy(), x)
+
+
+@given(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4), st.data())
+def test_take_along_no_axis_reads_the_elements_in_order(shape, data):
+    x = numbered(shape)
+    inside = st.integers(-x.size, x.size - 1)
+    index = np.array(data.draw(st.lists(inside, max_size=5)) if x.size else [], np.int64)
+    for at in (index, ag.tensor(index)):
+        got = ag.take_along_axis(ag.tensor(x), at, axis=None)
+        np.testing.assert_array_equal(got.numpy(), np.take_along_axis(x, index, axis=None))
+    np.testing.assert_array_equal(ag.tensor(x).take_along_axis(index, None).numpy(), x.ravel()[index])
+
+
 @given(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=4), st.data())
 def test_take_and_scatter_along_an_axis_equal_numpy(shape, data):
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
@@ -216,6 +273,10 @@ def test_late_errors_name_the_line_and_leave_others_alone():
         (lambda x: ag.take(x, [5], 0), IndexError, "5"),
         (lambda x: ag.take(x, [0], 2), ValueError, "axis 2"),
         (lambda x: ag.take_along_axis(x, [0, 1], 0), ValueError, "same number of axes"),
+        (lambda x: ag.take_along_axis(x, [[0]], None), ValueError, r"\[1, 1\] for shape \[6\].*same number of axes"),
+        (lambda x: ag.take_along_axis(x, [6], None), IndexError, "6"),
+        (lambda x: x[False, [0, 1]], (IndexError, ValueError), r"\[2\] and \[0\]"),
+        (lambda x: x.__setitem__(False, np.ones(7)), ValueError, r"\[7\].*\[0, 2, 3\]"),
         (lambda x: ag.one_hot([3], 3), IndexError, "3"),
         (lambda x: ag.one_hot([-1], 3), IndexError, "-1"),
         (lambda x: ag.one_hot([0.5], 3), (IndexError, TypeError), "float"),
