@@ -11,12 +11,15 @@ use crate::error::{Error, Result};
 use crate::graph::Tensor;
 use crate::shape::{Axes, Shape, check_size, elems};
 
-/// A letter's code, or `ELLIPSIS` plus the place from the right of an axis that the ellipsis stands for.
-type Label = u32;
+/// A letter's code, a number less than `NUMBERS`, or `ELLIPSIS` plus the place from the right of an axis that the ellipsis stands for.
+pub type Label = u32;
+/// How many numbers are labels: as many as letters, whose codes are larger.
+pub const NUMBERS: Label = 52;
 const ELLIPSIS: Label = 1 << 24;
 
 fn name(label: Label) -> String {
     match char::from_u32(label) {
+        _ if label < NUMBERS => format!("label {label}"),
         Some(c) if label < ELLIPSIS => format!("label '{c}'"),
         _ => format!("axis -{} of the ellipsis", label - ELLIPSIS + 1),
     }
@@ -27,20 +30,38 @@ fn wrong<T>(message: impl Into<String>) -> Result<T> {
 }
 
 /// Labels with the place of an ellipsis among them.
-struct Part {
+#[derive(Default)]
+pub struct Part {
     labels: Vec<Label>,
     ellipsis: Option<usize>,
 }
 
 impl Part {
+    /// The part that labels say, and an ellipsis where there is none.
+    pub fn of(labels: impl IntoIterator<Item = Option<Label>>, said: &str) -> Result<Part> {
+        let mut part = Part::default();
+        for label in labels {
+            match label {
+                Some(label) => part.labels.push(label),
+                None => part.elide(said)?,
+            }
+        }
+        Ok(part)
+    }
+
+    fn elide(&mut self, said: &str) -> Result<()> {
+        match self.ellipsis.replace(self.labels.len()) {
+            Some(_) => wrong(format!("two ellipses in {said}")),
+            None => Ok(()),
+        }
+    }
+
     fn parse(text: &str, equation: &str) -> Result<Part> {
-        let mut part = Part { labels: Vec::new(), ellipsis: None };
+        let mut part = Part::default();
         let mut rest = text;
         while let Some(c) = rest.chars().next() {
             if let Some(after) = rest.strip_prefix("...") {
-                if part.ellipsis.replace(part.labels.len()).is_some() {
-                    return wrong(format!("{equation:?}: two ellipses in {text:?}"));
-                }
+                part.elide(&format!("{text:?} of {equation:?}"))?;
                 rest = after;
             } else if c.is_ascii_alphabetic() {
                 part.labels.push(c as Label);
@@ -149,47 +170,75 @@ fn contract(a: Term, b: Term, is_wanted: impl Fn(Label) -> bool) -> Result<Term>
     Ok(Term { t: reshape_to(&y, &whole), labels })
 }
 
-/// The operands with their labels, and the labels of the output.
-fn parse(equation: &str, operands: &[Tensor]) -> Result<(Vec<Term>, Vec<Label>)> {
-    let text: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
-    let (left, right) = text.split_once("->").map_or((&text[..], None), |(l, r)| (l, Some(r)));
-    let parts = left.split(',').map(|p| Part::parse(p, equation)).collect::<Result<Vec<Part>>>()?;
-    if parts.len() != operands.len() || operands.is_empty() {
-        return wrong(format!("{equation:?} names {} operand(s), got {}", parts.len(), operands.len()));
+/// What is summed: the labels of the operands, and of the output unless it is implicit.
+pub struct Equation {
+    /// As errors show it.
+    said: String,
+    parts: Vec<Part>,
+    output: Option<Part>,
+}
+
+impl Equation {
+    /// Reads letters such as "ij,jk->ik".
+    pub fn parse(equation: &str) -> Result<Equation> {
+        let text: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
+        let (left, right) = text.split_once("->").map_or((&text[..], None), |(l, r)| (l, Some(r)));
+        Ok(Equation {
+            said: format!("{equation:?}"),
+            parts: left.split(',').map(|p| Part::parse(p, equation)).collect::<Result<_>>()?,
+            output: right.map(|text| Part::parse(text, equation)).transpose()?,
+        })
     }
-    let (mut terms, mut hidden) = (Vec::new(), 0);
-    for (i, (part, t)) in parts.iter().zip(operands).enumerate() {
-        let named = part.labels.len();
-        if named > t.rank() || part.ellipsis.is_none() && named != t.rank() {
-            return wrong(format!("{equation:?}: operand {i} has shape {:?}; expected {named} axes", t.shape()));
+
+    /// One of labels that were given in lists.
+    pub fn of(parts: Vec<Part>, output: Option<Part>) -> Equation {
+        Equation { said: "the lists of labels".to_owned(), parts, output }
+    }
+
+    /// The operands with their labels, and the labels of the output.
+    fn terms(&self, operands: &[Tensor]) -> Result<(Vec<Term>, Vec<Label>)> {
+        let Equation { said, parts, .. } = self;
+        if parts.len() != operands.len() || operands.is_empty() {
+            return wrong(format!("{said} names {} operand(s), got {}", parts.len(), operands.len()));
         }
-        let axes = t.rank() - named;
-        hidden = hidden.max(axes);
-        terms.push(Term { t: t.clone(), labels: part.expanded(axes) });
-    }
-    let used = |l: Label| terms.iter().flat_map(|t| &t.labels).filter(|&&m| m == l).count();
-    let output = match right {
-        Some(text) => {
-            let part = Part::parse(text, equation)?;
-            if hidden > 0 && part.ellipsis.is_none() {
-                return wrong(format!("{equation:?}: the output must have an ellipsis, as the operands have"));
+        let (mut terms, mut hidden) = (Vec::new(), 0);
+        for (i, (part, t)) in parts.iter().zip(operands).enumerate() {
+            let named = part.labels.len();
+            if named > t.rank() || part.ellipsis.is_none() && named != t.rank() {
+                return wrong(format!("{said}: operand {i} has shape {:?}; expected {named} axes", t.shape()));
             }
-            part.expanded(hidden)
+            let axes = t.rank() - named;
+            hidden = hidden.max(axes);
+            terms.push(Term { t: t.clone(), labels: part.expanded(axes) });
         }
-        None => {
-            let letters = u32::from(b'A')..=u32::from(b'z');
-            (0..hidden as Label).rev().map(|i| ELLIPSIS + i).chain(letters.filter(|&l| used(l) == 1)).collect()
-        }
-    };
-    for (i, &l) in output.iter().enumerate() {
-        if output[..i].contains(&l) {
-            return wrong(format!("{equation:?}: {} appears twice in the output", name(l)));
-        }
-        if used(l) == 0 {
-            return wrong(format!("{equation:?}: {} of the output is in no operand", name(l)));
-        }
+        let output = self.output_labels(&terms, hidden)?;
+        Ok((terms, output))
     }
-    Ok((terms, output))
+
+    /// The labels of the output: those given, or the axes of ellipses and then, in order, each label that stands once.
+    fn output_labels(&self, terms: &[Term], hidden: usize) -> Result<Vec<Label>> {
+        let said = &self.said;
+        let used = |l: Label| terms.iter().flat_map(|t| &t.labels).filter(|&&m| m == l).count();
+        let Some(part) = &self.output else {
+            let mut once: Vec<Label> =
+                terms.iter().flat_map(|t| &t.labels).copied().filter(|&l| l < ELLIPSIS && used(l) == 1).collect();
+            once.sort_unstable();
+            return Ok((0..hidden as Label).rev().map(|i| ELLIPSIS + i).chain(once).collect());
+        };
+        if hidden > 0 && part.ellipsis.is_none() {
+            return wrong(format!("{said}: the output must have an ellipsis, as the operands have"));
+        }
+        let output = part.expanded(hidden);
+        for (i, &l) in output.iter().enumerate() {
+            if output[..i].contains(&l) {
+                return wrong(format!("{said}: {} appears twice in the output", name(l)));
+            }
+            if used(l) == 0 {
+                return wrong(format!("{said}: {} of the output is in no operand", name(l)));
+            }
+        }
+        Ok(output)
+    }
 }
 
 /// The size of each label; sizes must agree or be 1.
@@ -212,8 +261,8 @@ fn label_sizes(terms: &[Term]) -> Result<Vec<(Label, usize)>> {
 
 /// Einstein summation by NumPy's rules: repeated labels, ellipses and the implicit output too. Operands are joined two at a time, from
 /// left to right.
-pub fn einsum(equation: &str, operands: &[Tensor]) -> Result<Tensor> {
-    let (terms, output) = parse(equation, operands)?;
+pub fn einsum(equation: &Equation, operands: &[Tensor]) -> Result<Tensor> {
+    let (terms, output) = equation.terms(operands)?;
     let dtype = terms.iter().map(|t| t.t.dtype()).reduce(DType::promote).unwrap_or(DType::F32);
     let sizes = label_sizes(&terms)?;
     let mut waiting: std::collections::VecDeque<Term> = terms

@@ -1,19 +1,19 @@
 //! Products: matmul, dot and their kind, einsum and tensordot.
-use super::arguments::{Checked, Int, array, arrays, integer, ints, members, operand, pair, wrong_type};
+use super::arguments::{Checked, Int, array, arrays, digits, integer, integer_object, ints, members, operand, pair, wrong_type};
 use super::creation::diagonal_of;
 use super::tensor::PyTensor;
 use crate::backend::kind::ReduceKind;
 use crate::graph::Tensor;
 use crate::ops::binary::mul;
 use crate::ops::create;
-use crate::ops::einsum as einstein;
+use crate::ops::einsum::{self as einstein, Equation, Part};
 use crate::ops::matmul as product;
 use crate::ops::reduce::reduce;
 use crate::ops::view::{move_axis, permute_axes, reshape_to};
 use crate::shape;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::{PyList, PyString, PyTuple};
 
 /// The matrix product by NumPy's rules: vectors count as a row on the left and a column on the right; leading axes broadcast.
 ///
@@ -142,23 +142,61 @@ pub fn tensordot(x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>, axes: Option<Boun
     contracted("tensordot", &a, &b, &ints("tensordot", "axes", of_a)?, &ints("tensordot", "axes", of_b)?)
 }
 
+/// The labels of an operand or of the output, given as a list.
+fn labels(of: &str, given: &Bound<'_, PyAny>) -> PyResult<Part> {
+    let expected = format!("a list of integers from 0 to {} or ellipses, the labels of {of}", einstein::NUMBERS - 1);
+    let list = if given.is_instance_of::<PyTensor>() { None } else { members("einsum", "the labels", given)? };
+    let Some(list) = list else { return Err(wrong_type("einsum", given, &expected)) };
+    let label = |obj: &Bound<'_, PyAny>| -> PyResult<Option<u32>> {
+        if obj.is(obj.py().Ellipsis()) {
+            return Ok(None);
+        }
+        let Some(number) = integer_object(obj)? else { return Err(wrong_type("einsum", obj, &expected)) };
+        let label = number.extract::<u32>().ok().filter(|&l| l < einstein::NUMBERS);
+        let wrong = || PyValueError::new_err(format!("einsum: got label {}; expected {expected}", digits(number.as_any())));
+        label.map(Some).ok_or_else(wrong)
+    };
+    let list = list.iter().map(label).collect::<PyResult<Vec<_>>>()?;
+    Ok(Part::of(list, &format!("the labels of {of}"))?)
+}
+
+/// An equation and operands from operands that are each followed by their labels, and those of the output, if they are given.
+fn labelled(first: &Bound<'_, PyAny>, others: &Bound<'_, PyTuple>) -> PyResult<(Equation, Vec<Tensor>)> {
+    let given: Vec<Bound<'_, PyAny>> = std::iter::once(first.clone()).chain(others.iter()).collect();
+    let (pairs, output) = given.as_chunks::<2>();
+    let parts = (0..).zip(pairs).map(|(i, [_, list])| labels(&format!("operand {i}"), list)).collect::<PyResult<Vec<_>>>()?;
+    let output = output.first().map(|list| labels("the output", list)).transpose()?;
+    let operands = pairs.iter().map(|[t, _]| array("einsum", t)).collect::<PyResult<_>>()?;
+    Ok((Equation::of(parts, output), operands))
+}
+
 /// Einstein summation by NumPy's rules, with repeated labels, ellipses and an implicit output.
 ///
-/// Raises ValueError for an equation that does not fit the operands.
+/// equation: labels of the operands and of the output; or, instead of it, operands that are each followed by a list of labels, integers
+/// from 0 to 51, and in the end, if wanted, the list of the output's. Raises ValueError for labels that do not fit the operands.
 ///
 /// >>> import agtape as ag
 /// >>> ag.einsum("ij,jk->ik", ag.ones(2, 3), ag.ones(3, 4)).shape
 /// (2, 4)
+/// >>> ag.einsum(ag.ones(2, 3), [0, 1], ag.ones(3, 4), [1, 2], [0, 2]).shape
+/// (2, 4)
 #[pyfunction]
 #[pyo3(signature = (equation, *operands))]
 pub fn einsum(equation: &Bound<'_, PyAny>, operands: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
-    let Ok(text) = equation.cast::<PyString>() else {
-        return Err(wrong_type("einsum", equation, "an equation such as \"ij,jk->ik\""));
+    let is_list = |obj: &Bound<'_, PyAny>| obj.is_instance_of::<PyList>() || obj.is_instance_of::<PyTuple>();
+    let second = operands.iter().next();
+    let (equation, list) = match equation.cast::<PyString>() {
+        Ok(text) => {
+            let list = second.filter(|given| operands.len() == 1 && is_list(given));
+            (Equation::parse(text.to_str()?)?, arrays("einsum", list.as_ref().unwrap_or(operands.as_any()))?)
+        }
+        Err(_) if second.is_some_and(|given| is_list(&given)) => labelled(equation, operands)?,
+        Err(_) => {
+            let expected = "an equation such as \"ij,jk->ik\", or an operand and a list of its labels";
+            return Err(wrong_type("einsum", equation, expected));
+        }
     };
-    let is_list = operands.len() == 1
-        && (operands.get_item(0)?.is_instance_of::<pyo3::types::PyList>() || operands.get_item(0)?.is_instance_of::<PyTuple>());
-    let list = if is_list { arrays("einsum", &operands.get_item(0)?)? } else { arrays("einsum", operands.as_any())? };
-    Ok(einstein::einsum(text.to_str()?, &list)?.into())
+    Ok(einstein::einsum(&equation, &list)?.into())
 }
 
 /// The sum of a diagonal of two axes, moved by offset.
