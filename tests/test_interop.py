@@ -1,6 +1,7 @@
 """Tensors among NumPy arrays and Python objects: conversions, protocols, copies, and exports that never change."""
 
 import copy
+import ctypes
 import gc
 import io
 import pickle
@@ -9,6 +10,7 @@ import agtape as ag
 import numpy as np
 import pytest
 from fresh_process import run_python
+from on_device import is_adapter
 from pool_bytes import active, class_bytes
 
 DTYPES = ["bool", "uint8", "int32", "int64", "float16", "float32", "float64"]
@@ -193,6 +195,55 @@ def test_U02_dlpack_with_another_library():
         print(there.sum(), ag.from_dlpack(there + 1).sum().item(), ag.tensor(there).shape)
     """
     assert run_python(code, JAX_PLATFORMS="cpu").split("\n")[0] == "30.0 36.0 (2, 3)"
+
+
+def element_of(capsule):
+    """Kind, bits and numbers side by side of a capsule's elements, by DLPack's own layout."""
+    versioned = "dltensor_versioned" in repr(capsule)
+    name = b"dltensor_versioned" if versioned else b"dltensor"
+    address = ctypes.pythonapi.PyCapsule_GetPointer
+    address.restype, address.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    at = address(capsule, name) + (32 if versioned else 0) + 20
+    return tuple((ctypes.c_uint8 * 2).from_address(at)) + (ctypes.c_uint16.from_address(at + 2).value,)
+
+
+@pytest.mark.parametrize("wishes", [{}, {"max_version": (1, 0)}, {"max_version": (1, 0), "copy": True}])
+def test_U02_bfloat16_leaves_through_dlpack_as_what_it_is(wishes):
+    t = ag.tensor([[1.0, -2.5, 3.0]], dtype="bfloat16")
+    assert element_of(t.__dlpack__(**wishes)) == (4, 16, 1)
+    assert element_of(t.T[1:].__dlpack__(**wishes)) == (4, 16, 1)
+    assert element_of(t.astype("float32").__dlpack__(**wishes)) == (2, 32, 1)
+
+
+def test_U02_bfloat16_goes_both_ways_through_dlpack():
+    code = """
+        import jax.numpy as jnp, agtape as ag, numpy as np
+        x = jnp.asarray([[1.0, -2.5, 0.1], [jnp.inf, 1e30, 3e-40]], jnp.bfloat16)
+        for copy in (None, True, False) if "gpu" not in str(ag.get_default_device()) else (None, True):
+            for there in (x, x.T, x[:0], x[0, 1]):
+                t = ag.from_dlpack(there, copy=copy)
+                assert t.dtype == "bfloat16" and t.shape == there.shape, t
+                assert t.tolist() == np.asarray(there, np.float32).tolist()
+                back = jnp.from_dlpack(t)
+                assert back.dtype == jnp.bfloat16 and (back == there).all()
+        t = ag.tensor(np.arange(6.0, dtype=np.float32)).astype("bfloat16").reshape(2, 3)
+        assert jnp.from_dlpack(t * 2).tolist() == [[0.0, 2.0, 4.0], [6.0, 8.0, 10.0]]
+        print(ag.from_dlpack(x).dtype)
+    """
+    assert run_python(code, JAX_PLATFORMS="cpu") == "bfloat16\n"
+
+
+def test_U02_arrays_of_bfloat16_keep_their_type():
+    import ml_dtypes
+
+    a = np.array([[1.0, -2.5, 0.1], [np.inf, 1e30, 3e-40]], ml_dtypes.bfloat16)
+    for array in (a, a.T, a[:, ::-2], a[0, 0], a[:0]):
+        for make in (ag.tensor, ag.asarray, *([ag.from_dlpack] if isinstance(array, np.ndarray) else [])):
+            t = make(array)
+            assert t.dtype == "bfloat16" and t.tolist() == np.asarray(array, np.float32).tolist()
+    assert (ag.zeros(2, 3) + a).dtype == "float32" and ag.zeros(3, dtype=a.dtype).dtype == "bfloat16"
+    if not is_adapter():
+        assert ag.from_dlpack(a, copy=False).tolist() == a.astype(np.float32).tolist()
 
 
 def test_U02_len_iteration_and_membership():

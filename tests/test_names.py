@@ -12,7 +12,7 @@ FUNCTIONS = """
     logical_not logical_xor sum mean prod max min argmax argmin any all var std cumsum logsumexp softmax log_softmax sort argsort topk
     matmul einsum reshape permute transpose expand_dims squeeze broadcast_to flip roll pad concat stack split repeat tile take_along_axis
     scatter_add one_hot triu tril zeros ones full empty arange linspace eye zeros_like ones_like full_like empty_like rand randn uniform
-    randint permutation astype
+    randint permutation astype detach
 """.split()
 # PyTorch's tensors have these, under this name or PyTorch's own.
 METHODS = """

@@ -48,6 +48,7 @@ from agtape._core import (
     count_nonzero,
     cumprod,
     cumsum,
+    detach,
     detect_anomaly,
     devices,
     diag,

@@ -29,6 +29,7 @@ pub fn value(py: Python<'_>, t: &Tensor) -> PyResult<Value> {
     found
 }
 
+/// NumPy's name of the type; of bfloat16, which it lacks, that of its bits.
 fn descr(py: Python<'_>, dtype: DType) -> Bound<'_, PyArrayDescr> {
     match dtype {
         DType::Bool => bool::get_dtype(py),
@@ -36,33 +37,41 @@ fn descr(py: Python<'_>, dtype: DType) -> Bound<'_, PyArrayDescr> {
         DType::I32 => i32::get_dtype(py),
         DType::I64 => i64::get_dtype(py),
         DType::F16 => half::f16::get_dtype(py),
-        DType::BF16 | DType::F32 => f32::get_dtype(py),
+        DType::BF16 => u16::get_dtype(py),
+        DType::F32 => f32::get_dtype(py),
         DType::F64 => f64::get_dtype(py),
     }
 }
 
-/// A read-only array with the values that a device holds, read at once.
-fn downloaded<'py>(py: Python<'py>, t: &Tensor, value: &Value) -> PyResult<Bound<'py, PyAny>> {
-    let mut bytes = compute(py, || read_bytes(value, t.dtype().size_bytes()))?;
-    if t.dtype() == DType::BF16 {
-        // Here, not on the device: it moves half as much, and a tensor that the device holds is not too large to be read.
-        bytes = bytes
-            .chunks_exact(2)
-            .flat_map(|half| (u32::from(u16::from_ne_bytes([half[0], half[1]])) << 16).to_ne_bytes())
-            .collect();
-    }
-    let np = py.import("numpy")?;
-    let flat = np.call_method1("frombuffer", (PyBytes::new(py, &bytes), descr(py, t.dtype())))?;
-    flat.call_method1("reshape", (PyTuple::new(py, t.shape())?,))
+/// A read-only array of bytes that were read from a device.
+fn downloaded<'py>(py: Python<'py>, shape: &[usize], dtype: DType, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    let flat = py.import("numpy")?.call_method1("frombuffer", (PyBytes::new(py, bytes), descr(py, dtype)))?;
+    flat.call_method1("reshape", (PyTuple::new(py, shape)?,))
 }
 
-/// A read-only array over the tensor's storage; of a device's memory, a copy.
+/// A read-only array over the tensor's storage; of a device's memory, a copy. bfloat16 becomes float32, which holds it exactly.
 pub fn numpy<'py>(py: Python<'py>, t: &Tensor) -> PyResult<Bound<'py, PyAny>> {
-    let t =
-        if t.dtype() == DType::BF16 && t.device().is_none_or(|device| device.is_cpu()) { cast(t, DType::F32) } else { t.clone() };
-    let value = value(py, &t)?;
+    if t.dtype() != DType::BF16 {
+        return array(py, t);
+    }
+    if t.device().is_none_or(|device| device.is_cpu()) {
+        return array(py, &cast(t, DType::F32));
+    }
+    let value = value(py, t)?;
+    // Here, not on the device: it moves half as much, and a tensor that the device holds is not too large to be read.
+    let bytes: Vec<u8> = compute(py, || read_bytes(&value, 2))?
+        .chunks_exact(2)
+        .flat_map(|half| (u32::from(u16::from_ne_bytes([half[0], half[1]])) << 16).to_ne_bytes())
+        .collect();
+    downloaded(py, t.shape(), DType::F32, &bytes)
+}
+
+/// As `numpy`, but of bfloat16 the bits.
+pub fn array<'py>(py: Python<'py>, t: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+    let value = value(py, t)?;
     if !value.storage.device().is_cpu() {
-        return downloaded(py, &t, &value);
+        let bytes = compute(py, || read_bytes(&value, t.dtype().size_bytes()))?;
+        return downloaded(py, t.shape(), t.dtype(), &bytes);
     }
     let size = t.dtype().size_bytes();
     let ptr = {

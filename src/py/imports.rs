@@ -1,16 +1,17 @@
 //! Arrays of other libraries as tensors: copied, or with `copy=False` in the memory that they have.
-use super::arguments::{Checked, wrong_type};
-use super::convert::{DTypeArg, array_dtype, converted, device_given, is_array};
+use super::arguments::Checked;
+use super::convert::{DTypeArg, array_dtype, converted, device_given, is_array, new_leaf};
 use super::creation::leaf;
 use super::flags::Flag;
 use super::tensor::PyTensor;
 use crate::device::Device;
-use crate::graph::{Tensor, Value, borrowed_storage, log_leaf, record_version};
+use crate::dtype::DType;
+use crate::graph::{Tensor, Value, borrowed_storage, log_leaf};
 use crate::layout::Layout;
 use crate::ops::view::copy as row_major_copy;
 use crate::shape::check_size;
 use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::ptr::NonNull;
 
@@ -19,25 +20,18 @@ fn needs_copy(op: &str, why: &str) -> PyErr {
     PyValueError::new_err(format!("{op}: copy=False, but {why}; expected an array that needs no copy, or copy=None"))
 }
 
-/// NumPy says what it cannot read in a `RuntimeError` without a name.
-fn not_read(x: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
-    if !error.is_instance_of::<PyRuntimeError>(x.py()) {
-        return error;
-    }
-    let why = error.value(x.py()).to_string();
-    wrong_type("from_dlpack", x, &format!("booleans, integers or floats of NumPy's on the CPU ({})", why.trim_end_matches('.')))
-}
-
 /// An adapter cannot use the host's memory as it is.
-fn refuse_adapter(op: &str, device: Device) -> PyResult<()> {
+pub fn refuse_adapter(op: &str, device: Device) -> PyResult<()> {
     if device.is_cpu() { Ok(()) } else { Err(needs_copy(op, &format!("the data must go to {device}"))) }
 }
 
-/// A leaf in the memory of a NumPy array, which it keeps alive and never writes to.
-fn borrow(op: &'static str, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+/// A leaf in the memory of a NumPy array, which it keeps alive and never writes to. `as_dtype`: what the elements are, if not what NumPy says.
+pub fn borrow(op: &'static str, array: &Bound<'_, PyAny>, as_dtype: Option<DType>) -> PyResult<Tensor> {
     let array = array.cast::<PyUntypedArray>().map_err(|_| needs_copy(op, "the data is no array"))?;
     let descr = array.dtype();
-    let dtype = array_dtype(array)?.filter(|_| descr.getattr("isnative").and_then(|n| n.extract()).unwrap_or(false));
+    let dtype = as_dtype
+        .map_or_else(|| array_dtype(array), |dtype| Ok(Some(dtype)))?
+        .filter(|_| descr.getattr("isnative").and_then(|n| n.extract()).unwrap_or(false));
     let Some(dtype) = dtype else {
         return Err(needs_copy(op, &format!("an array of dtype {descr} must be converted")));
     };
@@ -48,7 +42,7 @@ fn borrow(op: &'static str, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     }
     check_size(op, array.shape())?;
     if array.len() == 0 {
-        return super::convert::from_array(array, None, None, Some(Device::CPU));
+        return new_leaf(array.shape(), dtype, &[], None, Some(Device::CPU));
     }
     let (mut low, mut high) = (0, size);
     for (&dim, &stride) in array.shape().iter().zip(array.strides()) {
@@ -98,7 +92,7 @@ pub fn asarray<'py>(
         if !is_array(obj)? {
             return Err(needs_copy("asarray", &format!("{} must be converted", obj.get_type().name()?)));
         }
-        let t = borrow("asarray", &py.import("numpy")?.call_method1("asarray", (obj,))?)?;
+        let t = borrow("asarray", &py.import("numpy")?.call_method1("asarray", (obj,))?, None)?;
         return match dtype.of("asarray", "dtype")? {
             Some(d) if d != t.dtype() => Err(needs_copy("asarray", &format!("{} must be converted to {d}", t.dtype()))),
             _ => Bound::new(py, PyTensor::from(t)),
@@ -124,39 +118,8 @@ pub fn asarray<'py>(
     }
 }
 
-/// A tensor with a copy of another library's array, by DLPack; with copy=False in the array's own memory.
-///
-/// x: an object with `__dlpack__`, on the CPU. copy: False raises ValueError where a copy would be needed; the memory must not change
-/// afterwards: what is computed from it then is undefined. The tensor keeps the array alive and never writes to it.
-///
-/// >>> import agtape as ag, numpy as np
-/// >>> ag.from_dlpack(np.arange(3.0)).tolist()
-/// [0.0, 1.0, 2.0]
-#[pyfunction]
-#[pyo3(signature = (x, device = None, copy = None))]
-pub fn from_dlpack(x: &Bound<'_, PyAny>, device: Option<&Bound<'_, PyAny>>, copy: Option<Flag<'_>>) -> PyResult<PyTensor> {
-    let copy = copy.of("from_dlpack", "copy")?;
-    if !x.hasattr("__dlpack__")? {
-        return Err(wrong_type("from_dlpack", x, "an object with __dlpack__"));
-    }
-    if let Ok(t) = x.cast::<PyTensor>() {
-        return match copy {
-            Some(false) => Ok(record_version(&t.get().tensor(), None).into()),
-            _ => leaf("from_dlpack", x, None, device, false),
-        };
-    }
-    let view = x.py().import("numpy")?.call_method1("from_dlpack", (x,)).map_err(|e| not_read(x, e))?;
-    match copy {
-        Some(false) => {
-            refuse_adapter("from_dlpack", device_given("from_dlpack", device)?)?;
-            Ok(borrow("from_dlpack", &view)?.into())
-        }
-        _ => leaf("from_dlpack", &view, None, device, false),
-    }
-}
-
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    functions!(m; asarray, from_dlpack);
+    functions!(m; asarray);
     Ok(())
 }

@@ -15,6 +15,7 @@ mod convert;
 mod creation;
 mod custom;
 mod devices;
+mod dlpack;
 mod dtype;
 mod elementwise;
 mod error;
@@ -102,6 +103,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     options::register(m)?;
     creation::register(m)?;
     imports::register(m)?;
+    dlpack::register(m)?;
     files::register(m)?;
     random::register(m)?;
     elementwise::register(m)?;

@@ -1,4 +1,4 @@
-//! What makes a tensor a good Python object: conversions, copies, pickling, DLPack, formatting, values set in place.
+//! What makes a tensor a good Python object: conversions, copies, pickling, formatting, values set in place.
 // PyO3's generated wrappers are unsafe functions; inside macro_rules their hygiene hides the lint's own exemption.
 #![allow(unsafe_op_in_unsafe_fn)]
 use super::arguments::{Checked, array, number, operand, wrong_type};
@@ -39,6 +39,16 @@ pub fn astype(
     moved(&array("astype", x)?, dtype, device)
 }
 
+/// The same value outside every tape: a constant to what is recorded from it.
+///
+/// >>> import agtape as ag
+/// >>> ag.detach(ag.param([1.0])).requires_grad
+/// False
+#[pyfunction]
+pub fn detach(x: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+    Ok(record_version(&array("detach", x)?, None).into())
+}
+
 /// In another type, and on a device if one is given.
 fn moved(t: &Tensor, dtype: DType, device: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
     let device = device.map(|d| device_given("astype", Some(d))).transpose()?;
@@ -77,9 +87,6 @@ pub fn rebuild(values: &Bound<'_, PyAny>, dtype: DTypeArg<'_>, requires_grad: bo
     let variable = requires_grad.then(|| Arc::new(Variable::new(true)));
     Ok(from_array(values, Some(dtype.of("rebuild", "dtype")?), variable, Some(device_of(None)?))?.into())
 }
-
-/// What DLPack asks for: device type and number.
-type DLPackDevice = (i32, i32);
 
 impl PyTensor {
     fn at(slf: Bound<'_, PyTensor>, device: Device) -> PyResult<Bound<'_, PyTensor>> {
@@ -224,41 +231,6 @@ impl PyTensor {
         export::numpy(py, &t)?.call_method0("item")?.call_method1("__format__", (spec,))?.extract()
     }
 
-    /// The values for another library, read-only where its version of DLPack can say so, else a copy; bfloat16 as float32.
-    #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
-    fn __dlpack__<'py>(
-        &self,
-        py: Python<'py>,
-        stream: Option<Bound<'py, PyAny>>,
-        max_version: Option<(i64, i64)>,
-        dl_device: Option<DLPackDevice>,
-        copy: Option<Flag<'_>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        if stream.is_some() || dl_device.is_some_and(|d| d != (1, 0)) {
-            return Err(PyValueError::new_err(format!(
-                "__dlpack__: got stream {stream:?} and device {dl_device:?}; expected None and the CPU, (1, 0)"
-            )));
-        }
-        let copy = copy.of("__dlpack__", "copy")?;
-        let array = export::numpy(py, &record_version(&self.tensor(), None))?;
-        let kwargs = PyDict::new(py);
-        match max_version {
-            Some(version) if version.0 >= 1 && copy != Some(true) => {
-                kwargs.set_item("max_version", version)?;
-                array.call_method("__dlpack__", (), Some(&kwargs))
-            }
-            _ if copy == Some(false) => {
-                Err(PyValueError::new_err("__dlpack__: copy=False needs max_version of at least (1, 0), which can say read-only"))
-            }
-            _ => array.call_method0("copy")?.call_method0("__dlpack__"),
-        }
-    }
-
-    /// DLPack's name of the CPU.
-    fn __dlpack_device__(&self) -> DLPackDevice {
-        (1, 0)
-    }
-
     /// NumPy leaves operators with arrays on the left to the tensor.
     #[classattr]
     fn __array_ufunc__(py: Python<'_>) -> Py<PyAny> {
@@ -341,6 +313,6 @@ pub fn eval(tensors: &Bound<'_, PyTuple>) -> PyResult<()> {
 
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    functions!(m; astype, rebuild, eval);
+    functions!(m; astype, detach, rebuild, eval);
     Ok(())
 }
