@@ -369,9 +369,11 @@ pub fn new_shape(
         let last = args.get_item(1)?;
         // A class has the method of its objects.
         if last.is_instance_of::<PyType>() || !last.hasattr(intern!(last.py(), "__index__"))? {
-            let dtype = dtype_given(op, "dtype", &last).map_err(|e| match is_misfit(last.py(), &e) {
-                true => wrong_type(op, &last, "an integer or a dtype after the shape"),
-                false => e,
+            let dtype = dtype_given(op, "dtype", &last).map_err(|e| {
+                match is_misfit(last.py(), &e) && !last.is_instance_of::<PyString>() {
+                    true => wrong_type(op, &last, "an integer or a dtype after the shape"),
+                    false => e,
+                }
             })?;
             return Ok((checked(op, &sequence(op, "shape", &args.get_item(0)?)?)?, Some(dtype)));
         }

@@ -40,8 +40,10 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Other {
         match (Operand::extract(obj), obj.cast::<PyInt>()) {
             (Ok(operand), _) => Ok(Other::Operand(operand)),
             (Err(_), Ok(number)) => Ok(Other::Operand(Operand::integer(&number))),
-            // It may know what to do with a tensor itself.
-            (Err(error), _) if error.is_instance_of::<PyTypeError>(obj.py()) => Err(error),
+            // It may know what to do with a tensor itself; what is NumPy's does not.
+            (Err(error), _) if error.is_instance_of::<PyTypeError>(obj.py()) && !obj.hasattr("__array_interface__")? => {
+                Err(error)
+            }
             (Err(error), _) => Ok(Other::Raised(error)),
         }
     }
