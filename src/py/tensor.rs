@@ -191,7 +191,9 @@ impl PyTensor {
     /// Whether no tape recorded how it came about.
     #[getter]
     fn is_leaf(&self) -> bool {
-        !self.current.lock().node.is_recorded()
+        let t = self.tensor();
+        // What stands for a recorded value in a second run was not recorded itself.
+        !t.node.is_recorded() && (t.requires_grad() || !is_granted(&t))
     }
 
     /// The checked reference to its storage; evaluates, downloads nothing.
@@ -244,7 +246,7 @@ impl PyTensor {
         export::numpy(py, &self.tensor())?.call_method0("tolist")
     }
 
-    /// The same value outside every tape.
+    /// The same value outside every tape. See `ag.detach`.
     fn detach(&self) -> PyTensor {
         record_version(&self.tensor(), None).into()
     }
