@@ -170,4 +170,3 @@ def test_U01_integers_beyond_every_float_are_refused_beside_floats():
             X + huge
         with pytest.raises(ValueError, match=r"^var: correction is .* expected a number that float64 holds"):
             ag.var(X, correction=huge)
-    assert (X + 2**70).max().item() == float(np.float32(2**70))
