@@ -71,8 +71,14 @@ fn close(a: &Tensor, b: &Tensor, rtol: f64, atol: f64, equal_nan: bool) -> Resul
     Ok(y)
 }
 
-fn floats(op: &str, x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>) -> PyResult<(Tensor, Tensor)> {
-    Operand::pair_of_floats(op, operand(op, x1)?, operand(op, x2)?)
+/// How far numbers may lie apart, as given: `rtol`, `atol` and `equal_nan`.
+type Tolerance<'py> = (Real<'py>, Real<'py>, Flag<'py>);
+
+fn are_close(op: &str, x1: &Bound<'_, PyAny>, x2: &Bound<'_, PyAny>, (rtol, atol, equal_nan): Tolerance<'_>) -> PyResult<Tensor> {
+    let (rtol, atol) = (rtol.of(op, "rtol")?, atol.of(op, "atol")?);
+    let equal_nan = equal_nan.of(op, "equal_nan")?;
+    let (a, b) = Operand::pair_of_floats(op, operand(op, x1)?, operand(op, x2)?)?;
+    Ok(close(&a, &b, rtol, atol, equal_nan)?)
 }
 
 /// Whether |x1 - x2| <= atol + rtol |x2|, elementwise; the shapes broadcast.
@@ -89,10 +95,7 @@ pub fn isclose(
     atol: Real<'_>,
     equal_nan: Flag<'_>,
 ) -> PyResult<PyTensor> {
-    let (rtol, atol) = (rtol.of("isclose", "rtol")?, atol.of("isclose", "atol")?);
-    let equal_nan = equal_nan.of("isclose", "equal_nan")?;
-    let (a, b) = floats("isclose", x1, x2)?;
-    Ok(close(&a, &b, rtol, atol, equal_nan)?.into())
+    Ok(are_close("isclose", x1, x2, (rtol, atol, equal_nan))?.into())
 }
 
 fn is_all(py: Python<'_>, t: &Tensor) -> PyResult<bool> {
@@ -113,10 +116,7 @@ pub fn allclose(
     atol: Real<'_>,
     equal_nan: Flag<'_>,
 ) -> PyResult<bool> {
-    let (rtol, atol) = (rtol.of("allclose", "rtol")?, atol.of("allclose", "atol")?);
-    let equal_nan = equal_nan.of("allclose", "equal_nan")?;
-    let (a, b) = floats("allclose", x1, x2)?;
-    is_all(x1.py(), &close(&a, &b, rtol, atol, equal_nan)?)
+    is_all(x1.py(), &are_close("allclose", x1, x2, (rtol, atol, equal_nan))?)
 }
 
 /// Whether shapes and all elements are equal; reads the values.

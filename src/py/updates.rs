@@ -63,8 +63,17 @@ fn undo(leaves: &[Py<PyTensor>]) {
     }
 }
 
-fn wait(leaves: Vec<Py<PyTensor>>) {
-    WAITING.with(|w| w.borrow_mut().extend(leaves));
+/// Gives the leaves of updates the versions that those have made, which `finish_updates` is to compute; `columns` has the leaves of each output.
+fn put_all<'py>(new: &[Vec<Tensor>], columns: impl Iterator<Item = Leaves<'py>>) {
+    let mut columns: Vec<_> = columns.map(Leaves::into_iter).collect();
+    let mut updated = Vec::with_capacity(new.len() * columns.len());
+    for outs in new {
+        for (out, leaf) in outs.iter().zip(columns.iter_mut().filter_map(Iterator::next)) {
+            put(&leaf, out);
+            updated.push(leaf.unbind());
+        }
+    }
+    WAITING.with(|w| w.borrow_mut().extend(updated));
 }
 
 fn take_waiting() -> Vec<Py<PyTensor>> {
@@ -127,17 +136,7 @@ pub fn sgd_update(
         let buf = bufs.as_ref().map(|b| b[i].get().tensor());
         new.push(sgd(&p.get().tensor(), &g.get().tensor(), buf.as_ref(), &hyper)?);
     }
-    let mut updated = Vec::with_capacity(2 * params.len());
-    for (i, (p, outs)) in params.into_iter().zip(&new).enumerate() {
-        put(&p, &outs[0]);
-        updated.push(p.unbind());
-        if let (Some(bufs), Some(out)) = (&bufs, outs.get(1)) {
-            put(&bufs[i], out);
-            updated.push(bufs[i].clone().unbind());
-        }
-    }
-    drop((new, grads));
-    wait(updated);
+    put_all(&new, [Some(params), bufs].into_iter().flatten());
     Ok(())
 }
 
@@ -179,15 +178,7 @@ pub fn adam_update(
         let (g, m, v) = (grads[i].get().tensor(), means[i].get().tensor(), squares[i].get().tensor());
         new.push(adam(&p.get().tensor(), &g, &m, &v, &hyper)?);
     }
-    let mut updated = Vec::with_capacity(3 * params.len());
-    for ((outs, p), (m, v)) in new.iter().zip(params).zip(means.into_iter().zip(squares)) {
-        for (leaf, out) in [p, m, v].into_iter().zip(outs) {
-            put(&leaf, out);
-            updated.push(leaf.unbind());
-        }
-    }
-    drop((new, grads));
-    wait(updated);
+    put_all(&new, [params, means, squares].into_iter());
     Ok(())
 }
 
