@@ -106,6 +106,28 @@ def test_compiled_pipelines_are_kept_on_disk_and_what_is_kept_may_be_broken_or_u
     assert run_python(program, AGTAPE_CACHE_DIR=str(file)) == expected
 
 
+@pytest.mark.parametrize(("kernels", "files"), [(1, 0), (24, 1)])
+def test_compiled_pipelines_are_kept_before_the_end_where_there_are_many(kernels, files, tmp_path):
+    """A process that is killed has saved all but the last few."""
+    program = f"""
+        import os
+        import agtape as ag
+
+        x = ag.ones(9, 9, device="gpu")
+        unary = (ag.sin, ag.cos, ag.exp, ag.tanh, ag.sqrt, ag.abs, ag.floor, ag.ceil)
+        chains = [lambda t, f=f, g=g: f(g(t)) for f in unary[:3] for g in unary]
+        for chain in chains[:{kernels}]:
+            chain(x).numpy()
+        os._exit(0)
+    """
+    folder = tmp_path / "kept"
+    run_python(program, AGTAPE_CACHE_DIR=str(folder))
+    found = list(folder.iterdir()) if folder.exists() else []
+    # Other platforms' adapters have no such cache.
+    assert len(found) == files or ag.adapters()[0].backend != "Vulkan"
+    assert all(file.stat().st_size > 0 for file in found)
+
+
 @pytest.mark.promise("G02")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64"])
 def test_G02_a_chain_of_more_numbers_than_a_kernel_takes_is_cut(dtype, rng):

@@ -188,3 +188,60 @@ impl Pipelines {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::super::adapter::adapters;
+    use super::super::catalog;
+    use super::super::check::device;
+    use super::*;
+
+    /// Pipelines of the tests' device beside its own, which nothing keeps on disk.
+    fn pipelines(device: &wgpu::Device) -> Pipelines {
+        Pipelines::new(device, "gpu", &adapters()[0].get_info(), Features::empty())
+    }
+
+    #[test]
+    fn test_g04_bind_groups_of_long_ago_go_and_those_in_use_stay() {
+        let gpu = device();
+        let pipelines = pipelines(&gpu.device);
+        let layout = gpu.device.create_bind_group_layout(&BindGroupLayoutDescriptor { label: None, entries: &[] });
+        let made = AtomicUsize::new(0);
+        let ask = |key: u64| {
+            let make = || {
+                made.fetch_add(1, Relaxed);
+                Ok(gpu.device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout: &layout, entries: &[] }))
+            };
+            pipelines.group(&SmallVec::from_slice(&[key]), make).unwrap();
+            made.load(Relaxed)
+        };
+        let often = 0;
+        ask(often);
+        for key in 1..=3 * MAX_GROUPS as u64 {
+            ask(key);
+            // Asked for now and then, it is made once.
+            if key % 1000 == 0 {
+                assert_eq!(ask(often), 1 + key as usize);
+            }
+        }
+        assert_eq!(ask(1), 2 + 3 * MAX_GROUPS);
+        let groups = pipelines.groups.lock();
+        assert!(groups.young.len() <= MAX_GROUPS && groups.old.len() <= MAX_GROUPS);
+    }
+
+    #[test]
+    fn test_a_shader_is_compiled_once_for_buffers_that_it_shares_and_once_for_others() {
+        let gpu = device();
+        let pipelines = pipelines(&gpu.device);
+        let sources = catalog::all();
+        let reads = |s: &&Source| s.bindings.iter().any(|b| !b.writes) && s.enables.is_empty();
+        let source = sources.iter().find(reads).unwrap();
+        let get = |is_shared| pipelines.get((&gpu.device, &gpu.name), source, is_shared).unwrap();
+        let (apart, shared) = (get(false), get(true));
+        assert!(Arc::ptr_eq(&apart, &get(false)) && Arc::ptr_eq(&shared, &get(true)));
+        assert_ne!(apart.id, shared.id);
+        assert_eq!((pipelines.count(), pipelines.names()), (2, BTreeSet::from([source.name])));
+        assert!(pipelines.file.is_none() && pipelines.cache.is_none());
+    }
+}
