@@ -29,6 +29,7 @@ pub use record::{
 pub use saved::Saved;
 pub use segment::{Figures, HeldValue, Segment, work};
 pub use storage::{
-    DevicePools, Storage, borrowed_storage, describe, new_storage, persistent_storage, pooled_devices, pools, with_holders,
+    DevicePools, PoolsGuard, Storage, borrowed_storage, describe, new_storage, persistent_storage, pooled_devices, pools,
+    with_holders,
 };
 pub use variable::{Variable, are_gradients_resident, set_default_gradients_resident, set_gradients_resident};

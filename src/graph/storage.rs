@@ -6,7 +6,7 @@ use crate::backend::gpu;
 use crate::device::{Device, MAX_GPUS};
 use crate::error::{Error, Result};
 use crate::pool::{Handle, PoolError, PoolId, Pools};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
@@ -16,6 +16,9 @@ const MAX_HOLDERS: usize = 5;
 
 /// The pools of a device.
 pub type DevicePools = Pools<DeviceAllocator>;
+
+/// They, as long as nobody else may use them.
+pub type PoolsGuard = MutexGuard<'static, DevicePools>;
 
 static POOLS: [OnceLock<Mutex<DevicePools>>; MAX_GPUS + 1] = [const { OnceLock::new() }; MAX_GPUS + 1];
 

@@ -12,7 +12,9 @@ use super::{Plan, options};
 use crate::backend::{cpu, gpu};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::graph::{Budget, Node, Tensor, is_any_limited, is_forecasting, pending_roots, settle, with_holders};
+use crate::graph::{
+    Budget, Node, PoolsGuard, Tensor, is_any_limited, is_forecasting, pending_roots, pooled_devices, pools, settle, with_holders,
+};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,18 +41,24 @@ pub fn lock_engine() -> MutexGuard<'static, Engine> {
     ENGINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-thread_local! {
-    static FORKING: RefCell<Option<MutexGuard<'static, Engine>>> = const { RefCell::new(None) };
+/// What a thread that forks holds meanwhile.
+#[derive(Default)]
+struct AtRest {
+    _engine: Option<MutexGuard<'static, Engine>>,
+    _pools: Vec<PoolsGuard>,
 }
 
-/// Before this thread forks the process: waits for the running evaluation and keeps others out until `after_fork`, so that the child gets
-/// an engine at rest.
+thread_local! {
+    static FORKING: RefCell<AtRest> = RefCell::default();
+}
+
+/// Before this thread forks the process: waits for the running evaluation, and for whoever asks a device for memory or waits until that is
+/// free, and keeps others out until `after_fork`, so that the child gets an engine at rest.
 pub fn before_fork() {
-    // A signal handler that runs in the middle of an evaluation of this thread holds the lock already.
-    if !cpu::is_asking() {
-        let engine = lock_engine();
-        FORKING.with(|held| *held.borrow_mut() = Some(engine));
-    }
+    // A signal handler that runs in the middle of an evaluation of this thread holds the engine already.
+    let engine = (!cpu::is_asking()).then(lock_engine);
+    let pools = pooled_devices().map(|device| pools(device).lock()).collect();
+    FORKING.set(AtRest { _engine: engine, _pools: pools });
 }
 
 /// Lets evaluations in again, in the parent and in the child.
@@ -58,7 +66,7 @@ pub fn after_fork(is_child: bool) {
     if is_child {
         cpu::begin_child();
     }
-    FORKING.with(|held| held.borrow_mut().take());
+    FORKING.take();
 }
 
 /// This thread's last plan that ran a kernel.
