@@ -276,4 +276,10 @@ impl Allocator for DeviceAllocator {
     fn is_bounded(&self) -> bool {
         is_any_limited()
     }
+
+    fn settle(&self) {
+        if let Some(gpu) = self.0.gpu_index().and_then(gpu::opened) {
+            gpu.reclaim();
+        }
+    }
 }

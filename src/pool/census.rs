@@ -101,7 +101,8 @@ impl<A: Allocator> Pools<A> {
     /// Frees the cached buffers, and what lies beside parts, and says how many bytes they had.
     pub fn trim(&mut self) -> usize {
         let bytes = self.cache.trim();
-        self.reserved = self.reserved.saturating_sub(bytes);
+        self.note_dropped(bytes);
+        self.settle();
         bytes + self.give_back_spare(usize::MAX)
     }
 

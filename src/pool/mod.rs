@@ -4,6 +4,7 @@ mod cache;
 mod census;
 mod error;
 mod handle;
+mod leaving;
 #[cfg(test)]
 mod model_test;
 mod owners;

@@ -38,6 +38,9 @@ pub trait Allocator {
 
     /// Whether somebody bounds what may be reserved: then nothing is regained.
     fn is_bounded(&self) -> bool;
+
+    /// Waits until buffers that were dropped are free: a device may be at work on them still.
+    fn settle(&self);
 }
 
 /// What becomes of a buffer that nobody uses any more.
@@ -85,6 +88,8 @@ pub struct Pools<A: Allocator> {
     pub(super) reserved_peak: usize,
     /// `reserved` above which cached buffers are returned first.
     ceiling: Option<usize>,
+    /// Bytes of buffers that were dropped since the allocator settled last.
+    pub(super) leaving: usize,
     /// Buffers with parts.
     pub(super) wholes: Wholes<A::Buffer>,
     /// Buffers that the allocator granted so far.
@@ -110,6 +115,7 @@ impl<A: Allocator> Pools<A> {
             reserved: 0,
             reserved_peak: 0,
             ceiling: None,
+            leaving: 0,
             wholes: Wholes::default(),
             granted: 0,
             meters: Meters::default(),
@@ -219,7 +225,7 @@ impl<A: Allocator> Pools<A> {
     /// Returns a buffer of exactly so many bytes to the cache.
     pub fn give_exact(&mut self, bytes: usize, buffer: A::Buffer) {
         let dropped = self.cache.put_exact(bytes, buffer);
-        self.reserved = self.reserved.saturating_sub(dropped);
+        self.note_dropped(dropped);
     }
 
     /// Takes buffers, with room for so many bytes beside what is taken already: cached buffers are returned to the allocator, and what lies
@@ -240,7 +246,7 @@ impl<A: Allocator> Pools<A> {
         let over = self.reserved.saturating_sub(most);
         if over > 0 {
             let dropped = self.cache.drop_some(over).min(self.reserved);
-            self.reserved -= dropped;
+            self.note_dropped(dropped);
             self.give_back_spare(over.saturating_sub(dropped));
         }
     }

@@ -259,6 +259,8 @@ mod tests {
         fn is_bounded(&self) -> bool {
             self.is_bounded.get()
         }
+
+        fn settle(&self) {}
     }
 
     /// Pools with one buffer of 4096 bytes that has parts at 1024 and at 2048, and the handles of these.

@@ -112,20 +112,35 @@ pub fn adapter_limits<'py>(py: Python<'py>, device: &str) -> PyResult<Bound<'py,
 }
 
 /// Bytes that an adapter's driver has handed out, as a dict: `allocated`, `blocks` (in which that lies), and `reserved`, what the pools have
-/// of them at the same moment. None where the driver does not say.
+/// of them at the same moment. None where the driver does not say, and of an adapter that was never opened.
 #[pyfunction]
 pub fn adapter_memory<'py>(py: Python<'py>, device: &str) -> PyResult<Option<Bound<'py, PyDict>>> {
     let device = device_of(Some(device))?;
     let Some(index) = device.gpu_index() else { return Ok(None) };
-    let found = compute(py, || {
+    let found = py.detach(|| {
         let pools = pools(device).lock();
-        Ok(gpu::gpu(index)?.driver_bytes().map(|bytes| (bytes, pools.stats().reserved)))
-    })?;
+        let bytes = gpu::opened(index)?.driver_bytes()?;
+        Some((bytes, pools.stats().reserved))
+    });
     let Some(((allocated, blocks), reserved)) = found else { return Ok(None) };
     let d = PyDict::new(py);
     d.set_item("allocated", allocated)?;
     d.set_item("blocks", blocks)?;
     d.set_item("reserved", reserved)?;
+    Ok(Some(d))
+}
+
+/// What an adapter was given to do so far, as a dict: `submissions`, the compute `passes` and the `dispatches` in these. None where it was
+/// never opened; it stays so. For tests.
+#[pyfunction]
+pub fn adapter_work<'py>(py: Python<'py>, device: &str) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let index = device_of(Some(device))?.gpu_index();
+    let Some(gpu) = py.detach(|| index.and_then(gpu::opened)) else { return Ok(None) };
+    let (submissions, passes, dispatches) = gpu.work_counts();
+    let d = PyDict::new(py);
+    d.set_item("submissions", submissions)?;
+    d.set_item("passes", passes)?;
+    d.set_item("dispatches", dispatches)?;
     Ok(Some(d))
 }
 
@@ -170,8 +185,9 @@ pub fn synchronize(py: Python<'_>, device: Option<Bound<'_, PyAny>>) -> PyResult
         Some(given) => vec![device_given("synchronize", Some(given))?],
         None => pooled_devices().collect(),
     };
-    let is_asked = |index: &usize| device.is_some() || gpu::is_open(*index);
-    let indices: Vec<usize> = devices.into_iter().filter_map(Device::gpu_index).filter(is_asked).collect();
+    // What was never opened was given nothing.
+    let indices = devices.into_iter().filter_map(Device::gpu_index).filter(|&index| gpu::is_open(index));
+    let indices: Vec<usize> = indices.collect();
     compute(py, || indices.into_iter().try_for_each(|index| gpu::gpu(index)?.synchronize()))
 }
 
@@ -201,16 +217,19 @@ pub fn save_pipelines(py: Python<'_>) {
     py.detach(gpu::save_all);
 }
 
-/// Makes the n-th call from now on at a point ("allocate", "map", "submit", "lose", "land") fail; a negative number takes that back. For
-/// tests.
+/// Makes the n-th call from now on at a point ("open", "allocate", "map", "submit", "lose", "land", "wait", "view", ...) fail; a negative number
+/// takes that back. For tests.
 #[pyfunction]
 pub fn inject_fault(point: &str, n: i64) -> PyResult<()> {
     let fault = match point {
+        "open" => gpu::Fault::Open,
         "allocate" => gpu::Fault::Allocate,
         "map" => gpu::Fault::Map,
         "submit" => gpu::Fault::Submit,
         "lose" => gpu::Fault::Lose,
         "land" => gpu::Fault::Land,
+        "wait" => gpu::Fault::Wait,
+        "view" => gpu::Fault::View,
         "probe" => gpu::Fault::Probe,
         "exhaust" => gpu::Fault::Exhaust,
         "encode" => gpu::Fault::Encode,
@@ -239,7 +258,7 @@ pub fn spoil_kernel(name: Option<String>) {
 /// Adds this file's functions to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("DeviceError", m.py().get_type::<DeviceError>())?;
-    functions!(m; devices, device_named, adapter_dicts, adapter_limits, adapter_memory, get_default_device, set_default_device, choose, synchronize, reset);
+    functions!(m; devices, device_named, adapter_dicts, adapter_limits, adapter_memory, adapter_work, get_default_device, set_default_device, choose, synchronize, reset);
     functions!(m; set_faster_adapter, save_pipelines, inject_fault, spoil_kernel, compiled_kernels);
     Ok(())
 }

@@ -104,8 +104,10 @@ pub fn buffers_granted(device: Option<Bound<'_, PyAny>>) -> PyResult<u64> {
 /// Returns cached buffers to the system; gives the bytes returned.
 #[pyfunction]
 #[pyo3(signature = (device = None))]
-pub fn empty_cache(device: Option<Bound<'_, PyAny>>) -> PyResult<usize> {
-    Ok(pools(device_given("empty_cache", device.as_ref())?).lock().trim())
+pub fn empty_cache(py: Python<'_>, device: Option<Bound<'_, PyAny>>) -> PyResult<usize> {
+    let device = device_given("empty_cache", device.as_ref())?;
+    // An adapter that is at work is waited for.
+    Ok(py.detach(|| pools(device).lock().trim()))
 }
 
 /// This thread's last plan that ran a kernel, as a dict.

@@ -205,6 +205,50 @@ def test_R09_a_device_that_is_lost_at_any_submission_of_a_step_leaves_the_host_w
     assert (ag.ones(2, device="gpu") * 2).tolist() == [2.0, 2.0]
 
 
+@pytest.mark.promise("G04", "G07", "R09")
+def test_G04_threads_that_use_a_device_when_it_is_lost_are_all_told_so_and_go_on_with_the_next():
+    printed = run_python(
+        """
+        import threading
+        import agtape as ag
+        from agtape import _core
+
+        stop, told, done = threading.Event(), set(), [0] * 3
+
+        def work(k):
+            while not stop.is_set():
+                try:
+                    x = ag.rand(32, 32, device="gpu")
+                    assert (x @ x).sum().item() > 0
+                    done[k] += 1
+                except (ag.DeviceError, RuntimeError) as error:
+                    known = [words for words in ("gpu was lost", "stale handle") if words in str(error)]
+                    told.add(known[0] if known else repr(error))
+
+        def all_go_on():
+            before = list(done)
+            while any(a == b for a, b in zip(before, done)):
+                stop.wait(0.01)
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+        [t.start() for t in threads]
+        for n in range(12):
+            all_go_on()
+            _core.inject_fault("lose", n % 4)
+            while "gpu was lost" not in told:
+                stop.wait(0.01)
+            stop.wait(0.05)
+            _core.inject_fault("lose", -1)
+            ag.reset("gpu")
+        all_go_on()
+        stop.set()
+        [t.join() for t in threads]
+        print(sorted(told - {"stale handle"}))
+        """
+    )
+    assert printed == "['gpu was lost']\n"
+
+
 @pytest.mark.promise("G07")
 def test_G07_a_forked_process_trains_on_the_cpu_whatever_waits_on_the_device():
     done = run_python(

@@ -15,7 +15,7 @@ from gpu.small_model import build, step
 @pytest.fixture(autouse=True)
 def no_faults_stay():
     yield
-    for point in ("allocate", "map", "submit", "lose", "land"):
+    for point in ("allocate", "map", "view", "submit", "lose", "land", "wait"):
         _core.inject_fault(point, -1)
 
 
@@ -27,7 +27,11 @@ def run(program):
 
 @pytest.mark.promise("G04")
 @pytest.mark.parametrize(
-    ("point", "error"), [("allocate", MemoryError), ("map", ag.DeviceError), ("submit", ag.DeviceError)]
+    ("point", "error"),
+    [
+        ("allocate", MemoryError),
+        *((point, ag.DeviceError) for point in ("map", "view", "submit", "land", "wait")),
+    ],
 )
 def test_G04_each_call_that_fails_is_an_exception_and_the_library_goes_on(point, error):
     expected = []

@@ -15,7 +15,7 @@ from gpu.small_model import build, step
 @pytest.fixture(autouse=True)
 def no_faults_stay():
     yield
-    for point in ("allocate", "map", "submit", "exhaust", "encode", "compile"):
+    for point in ("allocate", "map", "view", "submit", "land", "wait", "exhaust", "encode", "compile"):
         _core.inject_fault(point, -1)
 
 
@@ -88,7 +88,7 @@ def test_G04_a_kernel_that_does_not_compile_is_an_exception_and_is_compiled_the_
 
 
 @pytest.mark.promise("G04")
-@pytest.mark.parametrize("point", ["allocate", "map", "submit", "exhaust", "encode"])
+@pytest.mark.parametrize("point", ["allocate", "map", "view", "submit", "land", "wait", "exhaust", "encode"])
 def test_G04_no_failure_leaks(point):
     """Whichever call fails, when what was made is let go the pools hold what they held."""
     model, opt, x, y = build()

@@ -8,41 +8,41 @@ use super::stopwatch::Stopwatch;
 use super::ticket::Tickets;
 use super::transfer::Writes;
 use super::trouble::{Fault, Trouble, strikes};
-use crate::backend::clock::{Duty, OnDuty};
+use super::work::{Work, WorkCounts};
 use crate::backend::cpu;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::pool::largest_class;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::fmt::Display;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
-use std::time::{Duration, Instant};
-use wgpu::{BufferDescriptor, BufferUsages, Features, Limits, PollType, SubmissionIndex};
-
-/// How long a wait asks again and again before it blocks.
-const SPIN: Duration = Duration::from_micros(300);
-/// What failed, in messages.
-const SUBMISSION: &str = "a submission failed";
-/// Plans that may be under way at once.
-const MAX_FLIGHTS: usize = 2;
+use wgpu::{
+    Adapter, BufferDescriptor, BufferUsages, Device, DeviceDescriptor, Features, Limits, PollType, Queue, SubmissionIndex,
+};
 
 static NEXT_BUFFER: AtomicU64 = AtomicU64::new(1);
 
 /// Device memory. Dropping it frees it, once what was submitted has read it.
 #[derive(Debug)]
 pub struct Buffer {
-    pub(super) raw: wgpu::Buffer,
+    pub(super) raw: ManuallyDrop<wgpu::Buffer>,
     /// A number that no other buffer of the process has.
     pub(super) id: u64,
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // Cached bind groups still name it; destroying frees its memory all the same. A forked child leaves its parent's alone.
-        if !cpu::is_child() {
-            self.raw.destroy();
+        // A forked child leaves its parent's alone: the driver would take it from both.
+        if cpu::is_child() {
+            return;
         }
+        // Cached bind groups still name it; destroying frees its memory all the same.
+        self.raw.destroy();
+        // SAFETY: dropped here and nowhere else, and not used after that.
+        unsafe { ManuallyDrop::drop(&mut self.raw) };
     }
 }
 
@@ -64,7 +64,8 @@ pub struct Gpu {
     pub(super) stopwatch: Stopwatch,
     pub(super) staging: Mutex<Vec<wgpu::Buffer>>,
     pub(super) writes: Mutex<Writes>,
-    flights: Mutex<VecDeque<SubmissionIndex>>,
+    pub(super) work: Work,
+    pub(super) flights: Mutex<VecDeque<SubmissionIndex>>,
 }
 
 static OPEN: LazyLock<Vec<Mutex<Option<Arc<Gpu>>>>> = LazyLock::new(|| adapters().iter().map(|_| Mutex::new(None)).collect());
@@ -102,9 +103,18 @@ pub fn close(index: usize) {
     }
 }
 
-/// Whether the device with this number is open.
+/// Whether the device with this number is open. To a forked child any may be: it is refused whatever it asks of one, and looks at no lock,
+/// which another thread of its parent may have had.
 pub fn is_open(index: usize) -> bool {
-    IS_ANY_OPEN.load(Relaxed) && OPEN.get(index).is_some_and(|slot| slot.lock().is_some())
+    IS_ANY_OPEN.load(Relaxed) && (cpu::is_child() || OPEN.get(index).is_some_and(|slot| slot.lock().is_some()))
+}
+
+/// The device with this number if it is open. A forked child has none.
+pub fn opened(index: usize) -> Option<Arc<Gpu>> {
+    if !IS_ANY_OPEN.load(Relaxed) || cpu::is_child() {
+        return None;
+    }
+    OPEN.get(index)?.lock().clone()
 }
 
 /// Writes the compiled pipelines of every open device to disk.
@@ -119,10 +129,7 @@ pub(super) fn is_on(variable: &str) -> bool {
 
 /// Every open device.
 pub(super) fn all_open() -> Vec<Arc<Gpu>> {
-    if !IS_ANY_OPEN.load(Relaxed) || cpu::is_child() {
-        return Vec::new();
-    }
-    OPEN.iter().filter_map(|slot| slot.lock().clone()).collect()
+    if IS_ANY_OPEN.load(Relaxed) { (0..OPEN.len()).filter_map(opened).collect() } else { Vec::new() }
 }
 
 /// What is used of what an adapter has, but for what test switches take away.
@@ -146,6 +153,23 @@ fn features(available: Features) -> Features {
     features
 }
 
+/// A connection to an adapter.
+fn connected(adapter: &Adapter, name: &str, features: Features, limits: &Limits) -> Result<(Device, Queue)> {
+    let refused = |why: &dyn Display| Error::device(format!("{name} could not be opened: {why}"));
+    if strikes(Fault::Open) {
+        return Err(refused(&"a test"));
+    }
+    let opened = pollster::block_on(adapter.request_device(&DeviceDescriptor {
+        label: Some("agtape"),
+        required_features: features,
+        required_limits: limits.clone(),
+        experimental_features: cooperative::experiments(features),
+        memory_hints: wgpu::MemoryHints::MemoryUsage,
+        trace: wgpu::Trace::Off,
+    }));
+    opened.map_err(|error| refused(&error))
+}
+
 /// Most bytes of a tensor: what one binding holds, and what a buffer of the tensor's size class may have.
 fn max_bytes(limits: &Limits) -> usize {
     let buffer = largest_class(usize::try_from(limits.max_buffer_size).unwrap_or(usize::MAX));
@@ -162,15 +186,7 @@ impl Gpu {
         let most = |variable: &str| std::env::var(variable).ok().and_then(|bytes| bytes.parse().ok()).unwrap_or(u64::MAX);
         limits.max_storage_buffer_binding_size = limits.max_storage_buffer_binding_size.min(most("AGTAPE_MAX_BINDING"));
         limits.max_buffer_size = limits.max_buffer_size.min(most("AGTAPE_MAX_BUFFER"));
-        let opened = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
-            label: Some("agtape"),
-            required_features: features,
-            required_limits: limits.clone(),
-            experimental_features: cooperative::experiments(features),
-            memory_hints: wgpu::MemoryHints::MemoryUsage,
-            trace: wgpu::Trace::Off,
-        }));
-        let (device, queue) = opened.map_err(|e| Error::device(format!("{name} could not be opened: {e}")))?;
+        let (device, queue) = connected(adapter, &name, features, &limits)?;
         let trouble = Arc::new(Trouble::default());
         let (noted, lost) = (trouble.clone(), trouble.clone());
         let named = name.clone();
@@ -197,9 +213,23 @@ impl Gpu {
         let pipelines = Pipelines::new(&device, &name, &raw, features);
         let tickets = guarded(&device, &name, "no room for the word of refused values", || Tickets::new(&device))?;
         let stopwatch = Stopwatch::new(&queue, features);
-        let (staging, writes, flights) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let mut gpu =
-            Gpu { device, queue, name, info, caps, limits, trouble, pipelines, tickets, stopwatch, staging, writes, flights };
+        let (staging, writes, work, flights) = Default::default();
+        let mut gpu = Gpu {
+            device,
+            queue,
+            name,
+            info,
+            caps,
+            limits,
+            trouble,
+            pipelines,
+            tickets,
+            stopwatch,
+            staging,
+            writes,
+            work,
+            flights,
+        };
         gpu.caps = gpu.proven(index)?;
         Ok(gpu)
     }
@@ -207,6 +237,11 @@ impl Gpu {
     /// Fails if the device is lost or has reported an error since the last look.
     pub fn check(&self) -> Result<()> {
         self.trouble.check(&self.name)
+    }
+
+    /// What the device was given to do so far.
+    pub fn work_counts(&self) -> WorkCounts {
+        self.work.counts()
     }
 
     /// Refuses element types that no adapter computes with.
@@ -255,7 +290,7 @@ impl Gpu {
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST;
         let size = (bytes.max(4) as u64).next_multiple_of(4);
         let raw = self.buffer(&BufferDescriptor { label: None, size, usage, mapped_at_creation: false }).ok()?;
-        Some(Buffer { raw, id: NEXT_BUFFER.fetch_add(1, Relaxed) })
+        Some(Buffer { raw: ManuallyDrop::new(raw), id: NEXT_BUFFER.fetch_add(1, Relaxed) })
     }
 
     /// Bytes that everything on the device has of the driver, and bytes of the blocks in which it lies; `None` where nobody counts.
@@ -275,96 +310,12 @@ impl Gpu {
         self.made(&what, || self.device.create_buffer(descriptor))
     }
 
-    /// Hands finished work to the device, waiting for the plan before the last one.
-    pub(super) fn submit(&self, commands: wgpu::CommandBuffer) -> Result<SubmissionIndex> {
-        self.check_submission()?;
-        let index = self.hand_over(commands)?;
-        self.flights.lock().push_back(index.clone());
-        self.land(MAX_FLIGHTS)?;
-        self.check()?;
-        Ok(index)
-    }
-
-    /// Hands over work that must not be done twice, such as an update of parameters: if this fails, none of it was done. What earlier work
-    /// has to report is raised before.
-    pub(super) fn submit_once(&self, commands: wgpu::CommandBuffer) -> Result<()> {
-        self.land(MAX_FLIGHTS - 1)?;
-        self.check_submission()?;
-        let index = self.hand_over(commands);
-        if self.is_lost() {
-            return self.check();
-        }
-        self.flights.lock().push_back(index?);
-        Ok(())
-    }
-
-    fn hand_over(&self, commands: wgpu::CommandBuffer) -> Result<SubmissionIndex> {
-        let _submitting = OnDuty::begin(Duty::Submit);
-        self.made(SUBMISSION, || self.queue.submit([commands]))
-    }
-
-    /// Whether work may be handed over now.
-    fn check_submission(&self) -> Result<()> {
-        if strikes(Fault::Lose) {
-            self.lose();
-        }
-        self.check()?;
-        if strikes(Fault::Submit) {
-            return Err(Error::device(format!("{}: {SUBMISSION}", self.name)));
-        }
-        Ok(())
-    }
-
-    /// Waits for the oldest submissions until no more than so many are under way.
-    fn land(&self, most: usize) -> Result<()> {
-        loop {
-            let oldest = {
-                let mut flights = self.flights.lock();
-                if flights.len() > most { flights.pop_front() } else { None }
-            };
-            let Some(oldest) = oldest else { return Ok(()) };
-            if strikes(Fault::Land) {
-                return Err(Error::device(format!("{}: earlier work failed", self.name)));
-            }
-            self.wait(Some(oldest))?;
-        }
-    }
-
-    /// Waits for a submission, or for all; the user's interrupt is looked for meanwhile.
-    pub(super) fn wait(&self, index: Option<SubmissionIndex>) -> Result<()> {
-        let _waiting = OnDuty::begin(Duty::Wait);
-        // Short work ends sooner than a blocked thread wakes up; a processor that plays the GPU needs the core itself.
-        let spins_until = (!self.info.is_software).then(|| Instant::now() + SPIN);
-        loop {
-            let spins = spins_until.is_some_and(|end| Instant::now() < end);
-            let timeout = Some(if spins { Duration::ZERO } else { Duration::from_millis(50) });
-            match self.device.poll(PollType::Wait { submission_index: index.clone(), timeout }) {
-                Ok(_) => return self.check(),
-                Err(wgpu::PollError::Timeout) if spins => std::hint::spin_loop(),
-                Err(wgpu::PollError::Timeout) => cpu::poll()?,
-                Err(error) => {
-                    self.check()?;
-                    return Err(Error::device(format!("{}: waiting failed: {error}", self.name)));
-                }
-            }
-        }
-    }
-
-    /// Waits until the device has done all it was given, and reports what its kernels refused.
-    pub fn synchronize(&self) -> Result<()> {
-        self.check()?;
-        self.wait(None)?;
-        self.flights.lock().clear();
-        self.check_tickets()
-    }
-
     /// Loses the device, as a driver's reset would.
     pub fn lose(&self) {
+        // Other threads that find it destroyed know why.
+        self.trouble.lose("destroyed".into());
         self.device.destroy();
         let _ = self.device.poll(PollType::Poll);
-        if !self.is_lost() {
-            self.trouble.lose("destroyed".into());
-        }
     }
 }
 

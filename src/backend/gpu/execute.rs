@@ -13,7 +13,8 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
 use wgpu::{
-    BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding, CommandBuffer, CommandEncoder, ComputePass,
+    BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding, CommandBuffer, CommandEncoder,
+    ComputePassDescriptor,
 };
 
 /// Where bindings may start: every adapter allows multiples of this.
@@ -272,9 +273,7 @@ impl Recording<'_> {
     }
 
     pub(super) fn submit_at_once(&self) -> Result<()> {
-        self.hand_over(self.encoded(|encoder| {
-            self.encode(&mut encoder.begin_compute_pass(&Default::default()), 0..self.commands.len());
-        })?)
+        self.hand_over(self.encoded(|encoder| self.encode(encoder, &Default::default(), 0..self.commands.len()))?)
     }
 
     /// The commands that are given to an encoder. What it refuses is found here.
@@ -294,8 +293,10 @@ impl Recording<'_> {
         self.commands.len()
     }
 
-    /// Encodes some of what was recorded.
-    pub(super) fn encode(&self, pass: &mut ComputePass, range: Range<usize>) {
+    /// Encodes some of what was recorded as one pass: nothing else begins any.
+    pub(super) fn encode(&self, encoder: &mut CommandEncoder, pass: &ComputePassDescriptor, range: Range<usize>) {
+        self.gpu.work.note_pass(range.len());
+        let mut pass = encoder.begin_compute_pass(pass);
         let mut bound = 0;
         for command in &self.commands[range] {
             if bound != command.pipeline.id {

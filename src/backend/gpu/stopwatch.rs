@@ -229,8 +229,8 @@ impl Recording<'_> {
         let gpu = self.gpu;
         for (nth, part) in parts.chunks(MAX_LAUNCHES).enumerate() {
             let Some(stamps) = (if nth < MAX_SETS { gpu.stopwatch.take(gpu) } else { None }) else {
-                let mut pass = encoder.begin_compute_pass(&Default::default());
-                part.iter().for_each(|(_, range)| self.encode(&mut pass, range.clone()));
+                let (first, last) = (part.first().map_or(0, |p| p.1.start), part.last().map_or(0, |p| p.1.end));
+                self.encode(encoder, &Default::default(), first..last);
                 continue;
             };
             for (i, (_, range)) in part.iter().enumerate() {
@@ -240,7 +240,7 @@ impl Recording<'_> {
                     end_of_pass_write_index: Some(2 * i as u32 + 1),
                 });
                 let pass = ComputePassDescriptor { label: None, timestamp_writes };
-                self.encode(&mut encoder.begin_compute_pass(&pass), range.clone());
+                self.encode(encoder, &pass, range.clone());
             }
             let mapped = stamps.fetch(encoder, 2 * part.len());
             let launches = part.iter().map(|&(launch, _)| launch).collect();
@@ -280,9 +280,7 @@ impl Recording<'_> {
         // What the device still has to do is none of the first launch's time.
         gpu.wait(None)?;
         for ((launch, dispatch), range) in parts {
-            let commands = self.encoded(|encoder| {
-                self.encode(&mut encoder.begin_compute_pass(&Default::default()), range);
-            })?;
+            let commands = self.encoded(|encoder| self.encode(encoder, &Default::default(), range))?;
             let begin = now();
             let index = gpu.submit(commands)?;
             gpu.wait(Some(index))?;

@@ -30,32 +30,36 @@ impl Gpu {
     pub(super) fn write(&self, buffer: &Buffer, offset: usize, bytes: &[u8]) -> Result<()> {
         for (i, piece) in bytes.chunks(PIECE_TO_DEVICE).enumerate() {
             let at = (offset + i * PIECE_TO_DEVICE) as u64;
-            let whole = piece.len() & !3;
-            if whole > 0 {
-                self.queue.write_buffer(&buffer.raw, at, &piece[..whole]);
-            }
-            if whole < piece.len() {
-                let mut last = [0; 4];
-                last[..piece.len() - whole].copy_from_slice(&piece[whole..]);
-                self.queue.write_buffer(&buffer.raw, at + whole as u64, &last);
-            }
+            let what = format!("{} bytes could not be written", piece.len());
+            self.made(&what, || self.write_piece(buffer, at, piece))?;
             self.hand_over_writes(piece.len())?;
         }
         Ok(())
     }
 
+    fn write_piece(&self, buffer: &Buffer, at: u64, piece: &[u8]) {
+        let whole = piece.len() & !3;
+        if whole > 0 {
+            self.queue.write_buffer(&buffer.raw, at, &piece[..whole]);
+        }
+        if whole < piece.len() {
+            let mut last = [0; 4];
+            last[..piece.len() - whole].copy_from_slice(&piece[whole..]);
+            self.queue.write_buffer(&buffer.raw, at + whole as u64, &last);
+        }
+    }
+
     /// Hands over what was written if it is a piece by now, and waits for the piece before: the driver holds bytes twice until they have
     /// arrived, those of many small tensors too.
     fn hand_over_writes(&self, bytes: usize) -> Result<()> {
-        let former = {
-            let mut writes = self.writes.lock();
-            writes.bytes += bytes;
-            if writes.bytes < PIECE_TO_DEVICE {
-                return Ok(());
-            }
-            writes.bytes = 0;
-            writes.former.replace(self.queue.submit([]))
-        };
+        let mut writes = self.writes.lock();
+        writes.bytes += bytes;
+        if writes.bytes < PIECE_TO_DEVICE {
+            return Ok(());
+        }
+        let former = writes.former.replace(self.flush()?);
+        writes.bytes = 0;
+        drop(writes);
         former.map_or(Ok(()), |index| self.wait(Some(index)))
     }
 
@@ -96,7 +100,8 @@ impl Gpu {
         encoder.map_buffer_on_submit(&staging, MapMode::Read, ..len as u64, move |mapped| {
             let _ = send.send(mapped);
         });
-        let index = self.submit(encoder.finish())?;
+        let copy = self.made("commands could not be encoded", || encoder.finish())?;
+        let index = self.submit(copy)?;
         self.wait(Some(index))?;
         // Another thread that waits too may have been handed the answer, and be about to pass it on.
         let mapped = receive.recv_timeout(std::time::Duration::from_secs(10));
@@ -104,6 +109,9 @@ impl Gpu {
             self.check()?;
             staging.destroy();
             return Err(Error::device(format!("{}: {len} bytes could not be mapped for reading", self.name)));
+        }
+        if strikes(Fault::View) {
+            staging.unmap();
         }
         match staging.slice(..len as u64).get_mapped_range() {
             Ok(view) => take(&view),

@@ -55,6 +55,8 @@ impl Trouble {
 /// A point at which a test can make things fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
+    /// A device is opened.
+    Open,
     /// A buffer is created.
     Allocate,
     /// A buffer is mapped to be read.
@@ -65,6 +67,10 @@ pub enum Fault {
     Lose,
     /// Earlier work is waited for because too much is under way.
     Land,
+    /// The device is waited for.
+    Wait,
+    /// What a mapped buffer holds is looked at.
+    View,
     /// A probe's answer is read.
     Probe,
     /// The device is asked to make something, or handed work, and has no memory for it.
@@ -76,7 +82,7 @@ pub enum Fault {
 }
 
 /// Calls left until each point fails; negative for never.
-static LEFT: [AtomicI64; 9] = [const { AtomicI64::new(-1) }; 9];
+static LEFT: [AtomicI64; 12] = [const { AtomicI64::new(-1) }; 12];
 
 /// Makes the `n`-th call (from 0) at a point from now on fail; a negative number takes that back. Allocations go on failing until then,
 /// since the first to fail is tried again when cached buffers have been returned.

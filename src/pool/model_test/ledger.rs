@@ -53,6 +53,8 @@ impl Allocator for Counting {
     fn is_bounded(&self) -> bool {
         false
     }
+
+    fn settle(&self) {}
 }
 
 impl Drop for Stamped {
