@@ -28,6 +28,14 @@ def child(work):
     os.kill(pid, 9)
     os.waitpid(pid, 0)
     return "hangs"
+
+def first_failures(work):
+    codes = set()
+    for _ in range(12):
+        codes.add(child(work))
+        if codes != {0}:
+            break
+    return codes
 """
 
 
@@ -85,12 +93,11 @@ def let_go():
 
 thread = threading.Thread(target=busy)
 thread.start()
-codes = {child(let_go) for _ in range(12)}
+codes = first_failures(let_go)
 stop.set()
 thread.join()
 print(codes, kept.tolist())
 """,
-        timeout=280,
     )
     assert done == "{0} [1.0, 1.0, 1.0]\n"
 
@@ -123,12 +130,11 @@ def ask():
 
 thread = threading.Thread(target=open_and_close)
 thread.start()
-codes = {child(ask) for _ in range(12)}
+codes = first_failures(ask)
 stop.set()
 thread.join()
 print(codes)
 """,
         AGTAPE_GPU_COPIES="2",
-        timeout=280,
     )
     assert done == "{0}\n"
