@@ -1,15 +1,16 @@
 //! Budgets of tapes: how many bytes may be active, what of the active bytes counts against them, and how a value gives its bytes up.
-use super::node::{Node, Stage, Value};
+use super::node::{Node, Out, Stage, Value};
 use super::record::{TapeCore, scope};
 use super::storage::{pooled_devices, pools};
 use crate::backend::op::Op;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::pool::{class_bytes, own_bytes};
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 
 /// Budgets that exist, so that evaluations without any need not look for one.
@@ -18,6 +19,17 @@ static BUDGETS: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
     /// Tapes whose backward pass runs on this thread.
     static OBEYED: RefCell<Vec<Arc<TapeCore>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What plans have run: work, the part of it that computed something for the first time, and the launches that did not.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Spent {
+    /// Units of work.
+    pub work: u64,
+    /// Work of launches that compute what was not computed before.
+    pub first_work: u64,
+    /// Launches that compute again what was dropped.
+    pub rebuilds: usize,
 }
 
 /// A bound on the active bytes of each device: on the CPU what was held when its tape was opened, and what the tape's thread has come to
@@ -30,6 +42,8 @@ pub struct Budget {
     offset: isize,
     thread: ThreadId,
     is_refused: AtomicBool,
+    /// Since the tape began to record what it has recorded.
+    spent: Mutex<Spent>,
 }
 
 impl Budget {
@@ -47,12 +61,27 @@ impl Budget {
             offset: active as isize - own_bytes(),
             thread: std::thread::current().id(),
             is_refused: AtomicBool::new(false),
+            spent: Mutex::default(),
         }
     }
 
     /// That a plan was refused for it: until the next backward pass, what the tape recorded is computed only when it is asked for by name.
     pub fn refuse(&self) {
         self.is_refused.store(true, Relaxed);
+    }
+
+    /// Adds what a plan has run for the tape, and gives the sum.
+    pub fn spend(&self, more: Spent) -> Spent {
+        let mut spent = self.spent.lock();
+        spent.work += more.work;
+        spent.first_work += more.first_work;
+        spent.rebuilds += more.rebuilds;
+        *spent
+    }
+
+    /// What the tape recorded has ended: its sum begins anew.
+    pub fn end_step(&self) {
+        *self.spent.lock() = Spent::default();
     }
 
     /// Whether a plan was refused for it lately.
@@ -96,6 +125,16 @@ pub fn limiting_tapes() -> SmallVec<[Arc<TapeCore>; 2]> {
     tapes
 }
 
+/// Lets go of so many bytes on a device, if it can, that a tape keeps for its gradient rules.
+pub type MakeRoom = fn(&Arc<TapeCore>, Device, usize);
+
+static MAKE_ROOM: OnceLock<MakeRoom> = OnceLock::new();
+
+/// Sets what makes room; the binding gives it once.
+pub fn set_make_room(make_room: MakeRoom) {
+    let _ = MAKE_ROOM.set(make_room);
+}
+
 /// The room that the budgets of the tapes that record here leave for what is made outright on a device, if any has a budget.
 ///
 /// # Errors
@@ -104,7 +143,12 @@ pub fn admit(op: &'static str, device: Device, bytes: usize) -> Result<Option<us
     let mut room: Option<usize> = None;
     for tape in limiting_tapes() {
         let Some(budget) = &tape.budget else { continue };
-        let held = budget.held(device);
+        let mut held = budget.held(device);
+        let missing = held.saturating_add(class_bytes(bytes)).saturating_sub(budget.bytes);
+        if let Some(make_room) = MAKE_ROOM.get().filter(|_| missing > 0) {
+            make_room(&tape, device, missing);
+            held = budget.held(device);
+        }
         let smallest = held.saturating_add(class_bytes(bytes));
         if smallest > budget.bytes {
             let message = format!(
@@ -151,6 +195,20 @@ pub struct GivenUp {
 }
 
 impl Node {
+    /// Whether some plan has computed it, whether or not its values are still there.
+    pub fn was_computed(&self) -> bool {
+        self.was_let_go.load(Relaxed) || self.state.lock().stage == Stage::Computed
+    }
+
+    /// Whether it has values that gradient rules need and nobody else does.
+    pub fn is_only_saved(&self) -> bool {
+        let is_free = |out: &Out| out.python.load(Relaxed) == 0 && out.pending.load(Relaxed) == 0;
+        self.outs.iter().all(is_free) && self.outs.iter().any(|out| out.saved.load(Relaxed) > 0) && {
+            let state = self.state.lock();
+            state.stage == Stage::Computed && state.values.iter().any(Option::is_some)
+        }
+    }
+
     /// Makes a computed node that still has its inputs pending again, and gives its values; `None` if it is no such node.
     pub fn reopen(self: &Arc<Node>) -> Option<GivenUp> {
         let (values, inputs) = {

@@ -14,7 +14,7 @@ mod segment;
 mod storage;
 mod variable;
 
-pub use budget::{Budget, GivenUp, Obeying, go_on_obeying, is_any_limited, limiting_tapes, obey};
+pub use budget::{Budget, GivenUp, Obeying, Spent, go_on_obeying, is_any_limited, limiting_tapes, obey, set_make_room};
 pub use buffer::{Buffer, Label, MAPPED_BYTES, mapped_bytes, set_memory_limit};
 pub use custom::{CustomRule, Fingerprint};
 pub use log::Log;

@@ -16,7 +16,7 @@ use crate::backend::kind::BinaryKind;
 use crate::backend::op::Op;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::graph::{Node, TapeCore, is_any_limited, limiting_tapes};
+use crate::graph::{Node, Spent, TapeCore, is_any_limited, limiting_tapes};
 use crate::pool::class_bytes;
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub(super) struct Room {
     pub bytes: usize,
     /// What counts against the budget before the plan runs.
     held: usize,
-    tape: Arc<TapeCore>,
+    pub tape: Arc<TapeCore>,
 }
 
 impl Room {
@@ -85,6 +85,11 @@ impl Room {
         if let Some(budget) = &self.tape.budget {
             budget.refuse();
         }
+    }
+
+    /// Adds what a plan has run within it to what its tape has cost, and gives the sum.
+    pub fn spend(&self, more: Spent) -> Spent {
+        self.tape.budget.as_ref().map_or(more, |budget| budget.spend(more))
     }
 
     /// The refusal of a plan that needs so many bytes at least.
@@ -134,7 +139,7 @@ pub(super) struct Planner<'a> {
     pub plain: Lowered,
     /// Its kernels.
     pub prepared: Vec<Arc<Prepared>>,
-    flow: Flow,
+    pub flow: Flow,
     /// Without lending, and with it where much can be lent: all that large kept values take, where they may lie in common memory.
     lendings: Vec<Lending>,
     /// Bytes of what outlives the plan.
@@ -166,6 +171,28 @@ impl<'a> Planner<'a> {
         let order: Vec<u32> = (0..self.plain.launches.len() as u32).collect();
         let ways = self.lendings.iter().map(|lending| self.candidate(order.clone(), lending));
         ways.min_by_key(Candidate::need).unwrap_or_else(|| self.candidate(order.clone(), &Lending::none(&self.flow)))
+    }
+
+    /// Bytes of the program as it is.
+    pub fn plain_need(&self) -> usize {
+        self.without_repeats().need()
+    }
+
+    /// About the least work of a plan that fits, by few ways.
+    pub fn work_within(&self, room: usize) -> Result<Option<u64>> {
+        if self.plain_need() <= room {
+            return Ok(Some(self.flow.total_work()));
+        }
+        let rules = if self.plain.launches.len() < MANY { FEW_RULES } else { 1 };
+        let mut least: Option<u64> = None;
+        for &rule in &RULES[..rules] {
+            for lending in &self.lendings {
+                let way = Way { rule, lending, factors: &[] };
+                let found = self.attempt(room, way, PARTS[0], least.unwrap_or(u64::MAX))?;
+                least = found.map(|found| found.work).or(least);
+            }
+        }
+        Ok(least)
     }
 
     /// The cheapest plan found that fits; without one, the one that needs the least memory.

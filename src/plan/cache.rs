@@ -2,6 +2,7 @@
 use super::Plan;
 use super::key::hash;
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Plans kept.
@@ -33,10 +34,23 @@ struct Entry {
     is_new: bool,
 }
 
+/// What a step in two plans does without for gradient rules in some room.
+pub(crate) struct Decision {
+    /// That of the program which computes everything.
+    pub key: Vec<u64>,
+    pub room: usize,
+    /// Positions of the nodes whose values are neither held nor kept.
+    pub dropped: Vec<u32>,
+    /// Of the plan that remains.
+    pub work: u64,
+}
+
 /// Plans by hash; a hit compares the whole key.
 #[derive(Default)]
 pub(crate) struct Cache {
     plans: FxHashMap<u64, Vec<Entry>>,
+    /// Oldest first.
+    decisions: VecDeque<Decision>,
     words: usize,
     clock: u64,
     stats: CacheStats,
@@ -91,6 +105,29 @@ impl Cache {
         self.stats.plans += 1;
         while self.stats.plans > MAX_PLANS || self.words > MAX_WORDS {
             self.evict();
+        }
+    }
+
+    /// What was decided for a program in this room or hardly less.
+    pub fn decided(&self, key: &[u64], room: usize) -> Option<Vec<u32>> {
+        let is_near = |made_for: usize| made_for <= room && room - made_for <= made_for / NEARLY;
+        let found = self.decisions.iter().filter(|d| is_near(d.room) && d.key == key).max_by_key(|d| d.room);
+        found.map(|d| d.dropped.clone())
+    }
+
+    /// What costs least of what was decided for a program in smaller rooms.
+    pub fn decided_below(&self, key: &[u64], room: usize) -> Option<Vec<u32>> {
+        let below = self.decisions.iter().filter(|d| d.room <= room && d.key == key);
+        below.min_by_key(|d| d.work).map(|d| d.dropped.clone())
+    }
+
+    /// Remembers a decision.
+    pub fn decide(&mut self, decision: Decision) {
+        self.decisions.retain(|d| d.room != decision.room || d.key != decision.key);
+        self.decisions.push_back(decision);
+        let words = |d: &VecDeque<Decision>| d.iter().map(|d| d.key.len()).sum::<usize>();
+        while self.decisions.len() > MAX_PLANS || words(&self.decisions) > MAX_WORDS {
+            self.decisions.pop_front();
         }
     }
 

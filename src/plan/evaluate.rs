@@ -1,19 +1,20 @@
 //! Evaluation points: what is pending is planned, run once, and then forgets what nobody needs.
 use super::budget::Room;
 use super::cache::Cache;
-use super::give_up::{Aside, give_up};
+use super::choose::planned;
 use super::listing::{LaunchRow, rows};
-use super::make::plan_of;
 use super::program::Program;
 use super::run::{self, failures, is_failure_alive, note_failure};
 use super::timing::{Stage, Timing};
 use super::transfer::{carry_out, pending_transfers};
+use super::work::work;
 use super::{Plan, options};
 use crate::backend::{cpu, gpu};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::graph::{
-    Budget, Node, PoolsGuard, Tensor, is_any_limited, is_forecasting, pending_roots, pooled_devices, pools, settle, with_holders,
+    Budget, Node, PoolsGuard, Spent, Tensor, is_any_limited, is_forecasting, pending_roots, pooled_devices, pools, settle,
+    with_holders,
 };
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
@@ -39,6 +40,15 @@ static ENGINE: LazyLock<Mutex<Engine>> = LazyLock::new(|| Mutex::new(Engine::def
 /// Waits for the running evaluation, and keeps others out.
 pub fn lock_engine() -> MutexGuard<'static, Engine> {
     ENGINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps other evaluations out, unless one is under way.
+pub(super) fn try_lock_engine() -> Option<MutexGuard<'static, Engine>> {
+    match ENGINE.try_lock() {
+        Ok(engine) => Some(engine),
+        Err(TryLockError::Poisoned(engine)) => Some(engine.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// What a thread that forks holds meanwhile.
@@ -84,18 +94,16 @@ pub struct LastPlan {
     pub measured_peak_bytes: usize,
     /// Units of work: operations of products, and 4 for each element moved.
     pub work: u64,
-    /// The same with every launch run once.
-    pub plain_work: u64,
-    /// Launches that compute again what was dropped.
-    pub rebuilds: usize,
+    /// What plans have run for its tape so far, if that has a budget; else this plan alone.
+    pub spent: Spent,
     /// Found in the cache.
     pub cache_hit: bool,
 }
 
 impl LastPlan {
-    /// Work with rebuilds, divided by the work without.
+    /// Work that its tape has cost, divided by that of computing everything once.
     pub fn work_ratio(&self) -> f64 {
-        if self.plain_work == 0 { 1.0 } else { self.work as f64 / self.plain_work as f64 }
+        if self.spent.first_work == 0 { 1.0 } else { self.spent.work as f64 / self.spent.first_work as f64 }
     }
 }
 
@@ -131,11 +139,7 @@ pub fn evaluate(roots: &[Tensor]) -> Result<()> {
 /// Computes every pending tensor of this thread that Python holds, with `also`, unless another evaluation is under way: for callers that
 /// hold a lock which that evaluation may ask for.
 pub fn try_evaluate_pending(also: &[Tensor]) -> Result<()> {
-    let mut engine = match ENGINE.try_lock() {
-        Ok(engine) => engine,
-        Err(TryLockError::Poisoned(engine)) => engine.into_inner(),
-        Err(TryLockError::WouldBlock) => return Ok(()),
-    };
+    let Some(mut engine) = try_lock_engine() else { return Ok(()) };
     evaluate_all(also, |roots| evaluate_locked(roots, &mut engine))
 }
 
@@ -189,15 +193,16 @@ fn run_on_one(roots: &[Tensor], engine: &mut Engine) -> Result<()> {
     let options = options();
     let timing = Timing::begin();
     let timing = timing.as_ref();
-    let (program, room, plan, cache_hit) = match planned(roots, engine, false, timing)? {
+    let (program, room, plan, cache_hit) = match planned(roots, &mut engine.cache, false, timing)? {
         Some(planned) => planned,
         None => return Ok(()),
     };
-    let ran = run::run(&plan, &program, options.anomaly, room.map(|r| r.bytes), timing)?;
+    let ran = run::run(&plan, &program, options.anomaly, room.as_ref().map(|r| r.bytes), timing)?;
     let story = timing.map(|timing| timing.story(&plan, &program, cache_hit));
     let keeping = Timing::span(timing, Stage::Keep);
     if !plan.launches.is_empty() {
-        remember(plan, program.nodes.len(), &ran, cache_hit);
+        let spent = spent(&plan, &program, room.as_ref());
+        remember(plan, program.nodes.len(), &ran, spent, cache_hit);
     }
     finish(program);
     drop(keeping);
@@ -207,42 +212,24 @@ fn run_on_one(roots: &[Tensor], engine: &mut Engine) -> Result<()> {
     Ok(())
 }
 
-type Planned = (Program, Option<Room>, Arc<Plan>, bool);
-
-/// The program that computes the roots with its plan and whether that was found in the cache; `None` if there is nothing to compute. Where
-/// a budget leaves no room beside values that earlier plans kept for gradient rules, those are given up. `is_look` if it is not run now.
-fn planned(roots: &[Tensor], engine: &mut Engine, is_look: bool, timing: Option<&Timing>) -> Result<Option<Planned>> {
-    let options = options();
-    // Of what only gradient rules need, half the room: the other half is for computing the rest again in backward, of which a look asks.
-    // What may not be computed a second time is kept, all of it.
-    let mut keeps_saved = !is_look && options.deterministic;
-    let mut aside = Aside::default();
-    loop {
-        let hashing = Timing::span(timing, Stage::Hash);
-        let mut program = Program::new(roots, options)?;
-        if program.nodes.is_empty() {
-            return Ok(None);
+/// What has run for the plan's tape, this plan included. The program's nodes do not know yet that it ran.
+fn spent(plan: &Plan, program: &Program, room: Option<&Room>) -> Spent {
+    let Some(room) = room else {
+        return Spent { work: plan.work, first_work: plan.plain_work, rebuilds: plan.rebuilds };
+    };
+    let mut spent = Spent { work: plan.work, ..Spent::default() };
+    for (launch, at) in plan.launches.iter().zip(0..) {
+        let is_again = plan.repeats.binary_search(&at).is_ok() || program.nodes[launch.node as usize].was_computed();
+        if is_again {
+            spent.rebuilds += 1;
+        } else {
+            spent.first_work += work(launch);
         }
-        let room = Room::of(program.device, &program.nodes, aside.bytes());
-        if let Some(room) = room.as_ref().filter(|_| is_look || options.deterministic) {
-            program.limit_saved(if keeps_saved { room.bytes / 2 } else { 0 }, options);
-        }
-        drop(hashing);
-        let error = match plan_of(&program, room.as_ref(), options, &mut engine.cache, is_look, timing) {
-            Ok((plan, cache_hit)) => return Ok(Some((program, room, plan, cache_hit))),
-            Err(error) => error,
-        };
-        let is_refusal = matches!(error, Error::Budget { .. });
-        if !is_refusal || !(keeps_saved || options.deterministic && give_up(program, &mut aside)) {
-            aside.put_back();
-            room.iter().filter(|_| is_refusal).for_each(Room::close);
-            return Err(error);
-        }
-        keeps_saved = false;
     }
+    room.spend(spent)
 }
 
-fn remember(plan: Arc<Plan>, nodes: usize, ran: &run::Ran, cache_hit: bool) {
+fn remember(plan: Arc<Plan>, nodes: usize, ran: &run::Ran, spent: Spent, cache_hit: bool) {
     let last = LastPlan {
         kernels: plan.launches.len(),
         nodes,
@@ -250,8 +237,7 @@ fn remember(plan: Arc<Plan>, nodes: usize, ran: &run::Ran, cache_hit: bool) {
         peak_bytes: ran.before + plan.peak,
         measured_peak_bytes: ran.measured_peak,
         work: plan.work,
-        plain_work: plan.plain_work,
-        rebuilds: plan.rebuilds,
+        spent,
         cache_hit,
     };
     LAST.with(|l| *l.borrow_mut() = (last, Some(plan)));
@@ -269,7 +255,7 @@ pub fn check_budget(roots: &[Tensor]) -> Result<()> {
             // What is read from another device is told when it is computed.
             return Ok(());
         }
-        by_device(all, &mut |these| planned(these, &mut engine, true, None).map(|_| ()))
+        by_device(all, &mut |these| planned(these, &mut engine.cache, true, None).map(|_| ()))
     })
 }
 

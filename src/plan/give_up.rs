@@ -2,10 +2,11 @@
 //! again.
 use super::program::{Program, is_repeatable};
 use crate::backend::op::Op;
-use crate::graph::{GivenUp, Node, Stage, Storage};
+use crate::device::Device;
+use crate::graph::{GivenUp, Node, Stage, Storage, TapeCore};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 
 /// Values that were given up for a plan that is not made yet.
 #[derive(Default)]
@@ -23,24 +24,37 @@ impl Aside {
     }
 
     /// Everything is as it was before.
-    pub fn put_back(self) {
+    pub fn put_back(&mut self) {
         // Given up newest first.
-        self.0.into_iter().rev().for_each(GivenUp::put_back);
+        self.0.drain(..).rev().for_each(GivenUp::put_back);
     }
 }
 
-/// Makes nodes pending again whose values the program reads, which nobody in Python holds and whose recipes are whole, and puts their
-/// values aside. Gives whether there were any.
-pub(super) fn give_up(program: Program, aside: &mut Aside) -> bool {
-    let mut candidates: FxHashMap<*const Node, Arc<Node>> = FxHashMap::default();
+/// Nodes whose values the program reads and which can be computed again, since nobody in Python holds them.
+pub(super) fn read_by(program: &Program) -> Vec<Arc<Node>> {
+    let mut found: FxHashMap<*const Node, Arc<Node>> = FxHashMap::default();
     for node in &program.nodes {
         for t in &node.state.lock().inputs {
             if can_go(&t.node) {
-                candidates.insert(Arc::as_ptr(&t.node), t.node.clone());
+                found.insert(Arc::as_ptr(&t.node), t.node.clone());
             }
         }
     }
-    drop(program);
+    let mut found: Vec<Arc<Node>> = found.into_values().collect();
+    found.sort_unstable_by_key(|n| n.id);
+    found
+}
+
+/// Nodes on a device whose values a tape keeps for its gradient rules and nobody else needs.
+pub(super) fn saved_by(tape: &TapeCore, device: Device) -> Vec<Arc<Node>> {
+    let nodes: Vec<Arc<Node>> = tape.nodes.lock().iter().filter_map(Weak::upgrade).collect();
+    nodes.into_iter().filter(|node| node.placing.device() == Some(device) && node.is_only_saved()).collect()
+}
+
+/// Makes nodes pending again whose recipes are whole, and puts their values aside; gives those that have gone.
+pub(super) fn give_up(nodes: &[Arc<Node>], aside: &mut Aside) -> Vec<Arc<Node>> {
+    let mut candidates: FxHashMap<*const Node, Arc<Node>> = FxHashMap::default();
+    candidates.extend(nodes.iter().filter(|node| can_go(node)).map(|node| (Arc::as_ptr(node), node.clone())));
     let mut nodes = beneath(&candidates);
     nodes.sort_unstable_by_key(|n| n.id);
     let mut broken: FxHashSet<*const Node> = FxHashSet::default();
@@ -61,16 +75,18 @@ pub(super) fn give_up(program: Program, aside: &mut Aside) -> bool {
         }
     }
     // Newest first, with what was computed without a value beneath them, so that each counts as a reader of what it needs.
-    let mut any = false;
+    let mut gone = Vec::new();
     for node in nodes.iter().rev() {
         let is_candidate = candidates.contains_key(&Arc::as_ptr(node));
         if is_candidate || (node.state.lock().values.iter().all(Option::is_none) && !broken.contains(&Arc::as_ptr(node))) {
             let given_up = node.reopen();
-            any |= given_up.is_some() && is_candidate;
+            if given_up.is_some() && is_candidate {
+                gone.push(node.clone());
+            }
             aside.0.extend(given_up);
         }
     }
-    any
+    gone
 }
 
 fn can_go(node: &Node) -> bool {

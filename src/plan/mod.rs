@@ -2,6 +2,7 @@
 mod arena;
 mod budget;
 mod cache;
+mod choose;
 mod cost;
 mod epilogue;
 mod evaluate;
@@ -25,6 +26,7 @@ mod rebuild;
 mod refine;
 mod run;
 mod run_gpu;
+mod saved;
 mod share;
 mod timing;
 mod transfer;
@@ -33,6 +35,7 @@ mod vary;
 mod work;
 
 pub use cache::{CacheStats, cache_stats, clear_cache};
+pub use choose::make_room;
 pub use cost::LaunchCounts;
 pub use evaluate::{
     LastPlan, after_fork, before_fork, check_budget, evaluate, evaluate_pending, last_launches, last_plan, lock_engine,

@@ -6,7 +6,6 @@ use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Node, Stage, Tensor, Value, is_forecasting};
-use crate::pool::class_bytes;
 use smallvec::SmallVec;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -86,7 +85,7 @@ fn is_awaited(node: &Node) -> bool {
 }
 
 /// Pending nodes that the roots need, oldest first. The caller holds the engine's lock, so no input is forgotten meanwhile.
-fn collect(roots: &[Tensor], walk: Walk) -> Result<Vec<Arc<Node>>> {
+fn collect<'t>(roots: impl Iterator<Item = &'t Tensor>, walk: Walk) -> Result<Vec<Arc<Node>>> {
     let mut nodes: Vec<Arc<Node>> = Vec::new();
     let mut stack: Vec<Arc<Node>> = Vec::new();
     let visit = |t: &Tensor, stack: &mut Vec<Arc<Node>>| -> Result<()> {
@@ -177,9 +176,14 @@ fn meet(leaves: &mut Vec<Leaf>, t: &Tensor) -> Result<Met> {
 impl Program {
     /// The program that computes the roots, which are on one device.
     pub fn new(roots: &[Tensor], options: PlanOptions) -> Result<Program> {
-        let device = roots.iter().find_map(Tensor::device).unwrap_or(Device::CPU);
+        Program::with(roots, &[], options)
+    }
+
+    /// The program that computes the roots, and others, which are kept if somebody else needs them.
+    pub fn with(roots: &[Tensor], others: &[Tensor], options: PlanOptions) -> Result<Program> {
+        let device = roots.iter().chain(others).find_map(Tensor::device).unwrap_or(Device::CPU);
         let walk = Walk::new();
-        let nodes = collect(roots, walk)?;
+        let nodes = collect(roots.iter().chain(others), walk)?;
         let n = nodes.len();
         let mut p = Program {
             nodes,
@@ -271,35 +275,24 @@ impl Program {
             is_writable && node_is_ours && storage_is_ours && leaf.value.layout.offset == 0 && leaf.value.layout.is_contiguous();
     }
 
-    /// Keeps no more than so many bytes of what only gradient rules need, spread evenly over the program: what lies between two of them is
-    /// computed again from the first.
-    pub fn limit_saved(&mut self, most: usize, options: PlanOptions) {
-        let bytes = |i: usize| -> usize {
-            let outs = self.nodes[i].outs.iter().enumerate().filter(|(o, _)| self.saved_only[i] >> o & 1 == 1);
-            match self.nodes[i].op {
-                // A view lies in the storage of what it views.
-                Op::View(_) => 0,
-                _ => outs.map(|(_, out)| class_bytes(out.spec.bytes())).sum(),
-            }
-        };
-        let saved: Vec<(usize, usize)> =
-            (0..self.nodes.len()).filter(|&i| self.saved_only[i] != 0).map(|i| (i, bytes(i))).collect();
-        let total: usize = saved.iter().map(|&(_, bytes)| bytes).sum();
-        if total <= most {
-            return;
-        }
-        let (mut seen, mut kept) = (0, 0);
-        for (i, bytes) in saved {
-            seen += bytes;
-            // The same part of what was seen as of the whole.
-            let due = (seen as u128 * most as u128 / total as u128) as usize;
-            if bytes > 0 && kept + bytes <= due {
-                kept += bytes;
-            } else {
+    /// Keeps none of the values of some nodes that only gradient rules need: they are computed again when rules ask for them.
+    pub fn drop_saved(&mut self, is_dropped: impl Fn(&Arc<Node>) -> bool, options: PlanOptions) {
+        for (i, node) in self.nodes.iter().enumerate() {
+            if self.saved_only[i] != 0 && is_dropped(node) {
                 self.keep[i] &= !self.saved_only[i];
             }
         }
         self.write_key(options);
+    }
+
+    /// Whether it computes something that only gradient rules need.
+    pub fn saves(&self) -> bool {
+        self.saved_only.iter().any(|&mask| mask != 0)
+    }
+
+    /// Whether only gradient rules need an output.
+    pub fn is_saved_only(&self, node: u32, out: u32) -> bool {
+        self.saved_only[node as usize] >> out & 1 == 1
     }
 
     /// Everything a plan depends on, as words.

@@ -6,7 +6,7 @@ use crate::backend::clock::{self, Duty, Lap, Laps, now};
 use crate::backend::gpu;
 use crate::device::Device;
 use crate::error::Result;
-use crate::graph::{Node, Stage as NodeStage};
+use crate::graph::Node;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
@@ -183,8 +183,7 @@ impl Timing {
         let rebuilt = plan.launches.iter().enumerate().filter_map(|(i, launch)| {
             let node = &program.nodes[launch.node as usize];
             let replay = node.replay_of.as_ref().map(|s| s.name.clone()).or_else(|| replay_of(node));
-            let was_computed = node.was_let_go.load(Relaxed) || node.state.lock().stage == NodeStage::Computed;
-            let is_again = was_computed || plan.repeats.binary_search(&(i as u32)).is_ok();
+            let is_again = node.was_computed() || plan.repeats.binary_search(&(i as u32)).is_ok();
             let segment = replay.or_else(|| node.segment.as_ref().filter(|_| is_again).map(|s| s.name.clone()));
             (is_again || segment.is_some()).then_some(Rebuilt { launch: i as u32, segment })
         });

@@ -120,7 +120,7 @@ pub fn last_plan_dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     d.set_item("buffer_bytes", plan.buffer_bytes)?;
     d.set_item("peak_bytes", plan.peak_bytes)?;
     d.set_item("measured_peak_bytes", plan.measured_peak_bytes)?;
-    d.set_item("rebuilds", plan.rebuilds)?;
+    d.set_item("rebuilds", plan.spent.rebuilds)?;
     d.set_item("work", plan.work)?;
     d.set_item("work_ratio", plan.work_ratio())?;
     d.set_item("cache_hit", plan.cache_hit)?;

@@ -84,6 +84,7 @@ fn place() -> Option<String> {
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     crate::backend::cpu::set_interrupt_hook(interrupted);
     crate::graph::set_place_hook(place);
+    crate::graph::set_make_room(crate::plan::make_room);
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<tensor::PyTensor>()?;
     m.add_class::<dtype::PyDType>()?;

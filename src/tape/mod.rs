@@ -127,6 +127,9 @@ fn forget(tape: &TapeCore) -> Result<()> {
             }
         }
     }
+    if let Some(budget) = &tape.budget {
+        budget.end_step();
+    }
     still_recorded.reverse();
     tape.segments.lock().retain(|weak| weak.upgrade().is_some_and(|s| s.is_live()));
     let mut list = tape.nodes.lock();

@@ -28,8 +28,10 @@ class LastPlan(Record):
     """This thread's last plan that ran a kernel.
 
     `peak_bytes` was to be expected and `measured_peak_bytes` was seen: the highest active bytes while it ran, everything else
-    held included. `kernels` that ran, of them `rebuilds` of what a budget had dropped; `work` in floating-point operations of
-    products and 4 for each element moved, and `work_ratio`, with rebuilds divided by without. `nodes`, `buffer_bytes`, `cache_hit`.
+    held included. `kernels` that ran, and their `work` in floating-point operations of products and 4 for each element moved.
+    `rebuilds` and `work_ratio` are of the whole step where a tape has a budget: of all plans that have run since it began to
+    record what this backward pass ends, the kernels that computed again what an earlier kernel had computed, and the work of all
+    kernels divided by that of the others. So a value read before backward changes neither. `nodes`, `buffer_bytes`, `cache_hit`.
     """
 
 
