@@ -172,6 +172,12 @@ def work_of(launches):
     return total
 
 
+def most_scratch(launches):
+    """The most bytes that one kernel needs for itself, such as parts of sums that an adapter adds up afterwards."""
+    needs = (launch["scratch"] for launch in launches)
+    return max(sum(class_bytes(math.prod(o["shape"]) * o["item_bytes"]) for o in need) for need in needs)
+
+
 def peak_of(launches):
     """The highest sum of living temporaries, each counted from its launch to its last use and shared memory once."""
     spans = {}

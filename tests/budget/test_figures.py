@@ -2,7 +2,7 @@
 
 import agtape as ag
 import pytest
-from budget.models import Chain, Mlp, Step, Transformer
+from budget.models import Chain, Mlp, Step, Transformer, most_scratch
 from on_device import is_adapter
 from pool_bytes import class_bytes
 
@@ -83,6 +83,8 @@ def test_plain_run_of_a_transformer_saves_what_its_rules_name(width, length, bat
     by_hand = blocks * (4 * unit + 4 * statistic + 3 * unit + scores + unit + 8 * unit)
     assert by_hand <= report.bytes_activations <= by_hand * 1.01
     step = Step(model)
+    # An adapter with many cores cuts long sums into parts, which lie beside the activations for one kernel.
+    own = most_scratch(step.launches) if is_adapter() else 0
     # Every figure of a budget is over this: the peak less all gradients, of which few are there when it is reached.
-    assert step.activations <= by_hand
-    assert by_hand <= step.peak - step.held <= by_hand * 1.01
+    assert step.activations <= by_hand + own
+    assert by_hand <= step.peak - step.held <= by_hand * 1.01 + own
