@@ -54,21 +54,27 @@ pub(super) fn try_lock_engine() -> Option<MutexGuard<'static, Engine>> {
 /// What a thread that forks holds meanwhile.
 #[derive(Default)]
 struct AtRest {
-    _engine: Option<MutexGuard<'static, Engine>>,
-    _pools: Vec<PoolsGuard>,
+    engine: Option<MutexGuard<'static, Engine>>,
+    pools: Vec<PoolsGuard>,
 }
 
 thread_local! {
     static FORKING: RefCell<AtRest> = RefCell::default();
 }
 
-/// Before this thread forks the process: waits for the running evaluation, and for whoever asks a device for memory or waits until that is
-/// free, and keeps others out until `after_fork`, so that the child gets an engine at rest.
+/// Before this thread forks the process: waits for the running evaluation and keeps others out until `after_fork`, so that the child gets
+/// an engine at rest.
 pub fn before_fork() {
     // A signal handler that runs in the middle of an evaluation of this thread holds the engine already.
     let engine = (!cpu::is_asking()).then(lock_engine);
+    FORKING.with(|held| held.borrow_mut().engine = engine);
+}
+
+/// Next, waits for whoever asks a device for memory, and keeps others out. The caller has the interpreter, which is asked for before the
+/// pools wherever both are: a thread that drops a tensor meanwhile has it and waits for them.
+pub fn before_fork_pools() {
     let pools = pooled_devices().map(|device| pools(device).lock()).collect();
-    FORKING.set(AtRest { _engine: engine, _pools: pools });
+    FORKING.with(|held| held.borrow_mut().pools = pools);
 }
 
 /// Lets evaluations in again, in the parent and in the child.

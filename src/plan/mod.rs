@@ -38,8 +38,8 @@ pub use cache::{CacheStats, cache_stats, clear_cache};
 pub use choose::make_room;
 pub use cost::LaunchCounts;
 pub use evaluate::{
-    LastPlan, after_fork, before_fork, check_budget, evaluate, evaluate_pending, last_launches, last_plan, lock_engine,
-    try_evaluate_pending,
+    LastPlan, after_fork, before_fork, before_fork_pools, check_budget, evaluate, evaluate_pending, last_launches, last_plan,
+    lock_engine, try_evaluate_pending,
 };
 pub use forecast::{PlanForecast, forecast};
 pub use listing::{LaunchRow, OperandRow};

@@ -87,6 +87,7 @@ pub fn set_default_options(
 #[pyfunction]
 pub fn before_fork(py: Python<'_>) {
     py.detach(crate::plan::before_fork);
+    crate::plan::before_fork_pools();
 }
 
 /// Called after the process forked, in the parent and in the child.
