@@ -14,6 +14,19 @@ TESTS = Path(__file__).resolve().parent
 # What a program needs in its environment that imports the tests' own modules.
 WITH_TESTS = {"PYTHONPATH": os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))}
 
+# For programs: that a call raises exactly this class, with a message that has these words.
+FAILS = """
+def fails(call, error, *words):
+    try:
+        call()
+    except error as found:
+        assert type(found) is error, type(found)
+        for word in words:
+            assert word in str(found), (word, str(found))
+    else:
+        raise SystemExit("no exception")
+"""
+
 
 def run_python(code, *arguments, timeout=120, **environment):
     """Run code in a new interpreter that must end well and warn of nothing, on the present default device; returns what it printed."""

@@ -2,24 +2,14 @@
 
 import agtape as ag
 import pytest
-from fresh_process import run_python
+from fresh_process import FAILS, run_python
 
-BEGIN = """
+BEGIN = f"""{FAILS}
 import agtape as ag
 from agtape import _core
 
 def is_open(device):
     return _core.adapter_work(device) is not None
-
-def fails(call, error, *words):
-    try:
-        call()
-    except error as found:
-        assert type(found) is error, type(found)
-        for word in words:
-            assert word in str(found), (word, str(found))
-    else:
-        raise SystemExit("no exception")
 """
 
 
