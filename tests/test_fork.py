@@ -89,6 +89,31 @@ def test_G07_a_fork_waits_for_another_threads_evaluation():
     assert run(body) == "[0, 0, 0, 0, 0] True\n"
 
 
+def test_G07_a_fork_and_a_thread_that_reads_do_not_wait_for_each_other():
+    """The fork waits for the first thread's evaluation, and meanwhile the second has the interpreter and asks for the pools."""
+    body = """
+        import threading
+        expected = work()
+        stop = threading.Event()
+        x = ag.tensor([1.0, 2.0])
+        def compute():
+            while not stop.is_set():
+                ag.sort(ag.rand(BIG)).sum().item()
+        def read():
+            while not stop.is_set():
+                x.numpy()
+        threads = [threading.Thread(target=run) for run in (compute, read)]
+        [t.start() for t in threads]
+        def same():
+            assert work() == expected
+        codes = [child(same) for _ in range(5)]
+        stop.set()
+        [t.join() for t in threads]
+        print(codes)
+    """
+    assert run(body) == "[0, 0, 0, 0, 0]\n"
+
+
 def test_G07_multiprocessing_with_fork():
     body = """
         import multiprocessing
